@@ -1,4 +1,9 @@
-"""Read a file that a person or a mount gives, up to a bound, without waiting for it; and make a temporary folder.
+"""Open files that others could have prepared: without waiting, without following links, and within bounds.
+
+Reading: a file that an operator or a mount gives. Writing, and files that are locks: `open_private`, and no other way
+(`tests/unit/test_written_files.py` finds any other). Where another user may write to a folder, a link there would have
+us write elsewhere, a pipe would stop us, and a prepared file would be theirs. So what is written is a plain file of
+this user, and in a folder that others share there is a folder of our own (`private_folder`).
 
 A pipe without a writer never ends an open, a device never ends, and a folder is no file. Whoever writes where a path
 points could stop the probes with them, so only plain files are opened. The one exception are pipes that the user's own
@@ -14,13 +19,15 @@ import shutil
 import stat
 import tempfile
 import weakref
+from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Literal, Protocol
 
 CHUNK = 1024 * 1024
 HANDED = ("/dev/fd/", "/proc/self/fd/")
 """Where a shell puts the pipes of `<(…)`."""
 KINDS = (
+    (stat.S_ISLNK, "it is a link"),
     (stat.S_ISDIR, "it is a folder"),
     (stat.S_ISFIFO, "it is a pipe, and no plain file"),
     (stat.S_ISSOCK, "it is a socket, and no plain file"),
@@ -87,6 +94,57 @@ def open_plain(path: Path) -> BinaryIO:
         raise
 
 
+def open_private(path: Path, mode: Literal["ab", "wb", "r+b"] = "ab") -> BinaryIO:
+    """Open a plain file of this user for writing, or as a lock; make one that only this user can read.
+
+    `ab` appends, `wb` empties the file, `r+b` keeps what it holds. Never waits and follows no link. Raises OSError if
+    the path is anything else.
+    """
+    with suppress(FileNotFoundError):
+        _expect_own(path.lstat())  # before it is opened: to open a device may already do something
+    access = {"ab": os.O_WRONLY | os.O_APPEND, "wb": os.O_WRONLY, "r+b": os.O_RDWR}[mode]
+    handle = os.open(path, access | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o600)
+    try:
+        _expect_own(os.fstat(handle))  # another file may have replaced it
+        if mode == "wb":
+            os.ftruncate(handle, 0)
+        return os.fdopen(handle, mode)
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only this user can read, in place of what it held. Raises OSError as `open_private` does."""
+    with open_private(path, "wb") as file:
+        file.write(text.encode("utf-8"))
+
+
+def private_folder(shared: Path) -> Path:
+    """Return this user's own folder in a folder that others may write to; make both if they are missing.
+
+    The own folder is for this user alone (0700). Raises OSError if something else has its name: a link, a file, or a
+    folder of another user.
+    """
+    shared.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = shared / f"reconsume-{os.geteuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    named = folder.lstat()
+    if not stat.S_ISDIR(named.st_mode):
+        raise OSError(errno.ENOTDIR, "it is no folder, or a link to one", str(folder))
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        if status.st_uid != os.geteuid():
+            raise OSError(errno.EPERM, "it belongs to another user", str(folder))
+        if stat.S_IMODE(status.st_mode) != 0o700:  # Kubernetes opens what a volume holds to its group (`fsGroup`)
+            os.fchmod(handle, 0o700)
+    finally:
+        os.close(handle)
+    return folder
+
+
 def read_stream(stream: Readable, most: int) -> bytes:
     """Return what a stream holds. Raises OSError if that is more than `most` bytes; no more is read then."""
     held = bytearray()
@@ -95,6 +153,12 @@ def read_stream(stream: Readable, most: int) -> bytes:
         if len(held) > most:
             raise OSError(errno.EFBIG, f"it has more than {most} bytes")
     return bytes(held)
+
+
+def _expect_own(status: os.stat_result) -> None:
+    _expect_plain(status.st_mode)
+    if status.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "it belongs to another user")
 
 
 def _expect_plain(mode: int) -> None:

@@ -14,7 +14,6 @@ from typing import Literal
 import msgspec
 
 from reconsume.topics.names import Names
-from reconsume.topics.outputs import literal_start
 
 
 class User(enum.StrEnum):
@@ -69,8 +68,8 @@ class GroupShape(msgspec.Struct, frozen=True):
     `view`: the sidecar follows the view. `source`: what it is made from (`view.source`). `ui`: the sidecar serves the
     dashboard. `redrives`: the dashboard can redrive. `direct`: the service of a relay writes copies, dead letters and
     events itself, as the Spark consumer does, and does not post them; it follows the policy. `removed`: level topics of
-    main topics that left the configuration. `outputs`: topics, or globs of topics, to which the service may have
-    records written. `ordered`: whether records wait in queue topics.
+    main topics that left the configuration. `outputs`: the names of topics to which the service may have
+    records written, none of them a glob. `ordered`: whether records wait in queue topics.
     """
 
     names: Names
@@ -138,7 +137,7 @@ def sidecar(group: GroupShape) -> Iterator[Permission]:
     if group.ordered:
         # The API settles what waits in a queue, and says what became of it.
         yield from on_topics([names.events], READ)
-    yield from on_outputs(group, WRITE)
+    yield from on_topics(group.outputs, WRITE)
     if group.view:
         yield from following(group)
     yield from (on_group(name, READ) for name in ([] if relay else [names.group]) + [names.retry_group])
@@ -183,7 +182,7 @@ def admin(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics(group.own, CREATE, READ, DESCRIBE_CONFIGS)
     yield from on_topics([*group.queues, names.ready, names.events, names.policy], WRITE)
     yield from on_topics(group.dlqs, Operation.DELETE)
-    yield from on_outputs(group, READ)  # for `audit`; `topics check` only looks whether they are there
+    yield from on_topics(group.outputs, READ)  # for `audit`; `topics check` only looks whether they are there
     yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group))
     yield from redriving(names)
 
@@ -229,16 +228,6 @@ def redriving(names: Names) -> Iterator[Permission]:
 def on_topics(names: Iterable[str], *operations: Operation) -> Iterator[Permission]:
     """Yield one right for each operation on each of the topics."""
     yield from (Permission(Resource.TOPIC, name, operation) for name in names for operation in operations)
-
-
-def on_outputs(group: GroupShape, operation: Operation) -> Iterator[Permission]:
-    """Yield the right to an operation on each topic for outputs, and on all that begin like a glob.
-
-    Kafka has prefixes and no globs: the topics of one that begins with a wildcard need rights one by one.
-    """
-    for name in group.outputs:
-        if start := literal_start(name):
-            yield Permission(Resource.TOPIC, start, operation, prefixed=start != name)
 
 
 def on_group(name: str, operation: Operation) -> Permission:

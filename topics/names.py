@@ -22,6 +22,9 @@ LONGEST_NAME = 249
 LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 DERIVED_GROUP = re.compile(r"(.+)-(RETRY(?:-VIEW)?|DLQ-REDRIVE|BROADCAST)")
 """The names of consumer groups that a group derives from its own (`retry_group` and the like)."""
+CONTROL_NAME = re.compile(r"(.+?)-(DLQ|(?:ORDERED|RETRY)(?=-|$)).*")
+"""The names of groups whose topics could be those of another group: `billing-ORDERED-x` has the topic
+`billing-ORDERED-x-RETRY`, which is also the queue topic of `billing` for its main topic `x-RETRY`."""
 BY_PREFIX = re.compile(r"(.+?)-(main|retry|post)(?:-.*)?")
 """The names of groups whose transactional ids begin like those of a lane of another group."""
 
@@ -229,11 +232,15 @@ def build_names(
 def group_fault(group: str) -> str:
     """Return why a group's name may not stand beside another group; empty if it may.
 
-    It is none that another group derives from its own name: for the consumer group of its retries (`billing-RETRY`), or
-    for its transactional ids, on which rights are given by prefix (`billing-main-*`).
+    It is none that another group derives from its own name: for the consumer group of its retries (`billing-RETRY`),
+    for its topics (`billing-DLQ`), or for its transactional ids, on which rights are given by prefix
+    (`billing-main-*`).
     """
     if (derived := DERIVED_GROUP.fullmatch(group)) is not None:
         return f"must not end in -{derived[2]}: the group {derived[1]} uses that name for itself"
+    if (shared := CONTROL_NAME.fullmatch(group)) is not None:
+        other, ending = shared[1], shared[2]
+        return f"must not contain -{ending}: the topics of the group {other} have such names, and would be shared"
     if (reached := BY_PREFIX.fullmatch(group)) is not None:
         other, lane = reached[1], reached[2]
         return (

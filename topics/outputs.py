@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from reconsume.topics.attempt import Attempt
-from reconsume.topics.retry_headers import ID, Headers
+from reconsume.topics.dead_letter_headers import DEAD_LETTER
+from reconsume.topics.names import LEGAL_NAMES
+from reconsume.topics.retry_headers import ID, OURS, RESERVED, Headers
 from reconsume.topics.transition_records import Copy
 
 OUTPUT_REFUSED = "output-refused"
@@ -29,8 +31,24 @@ _ATTEMPT = re.compile(
     rb"(?P<id>%s)/(?:([1-9][0-9]{0,5})\.)?(0|[1-9][0-9]{0,5})/(0|[1-9][0-9]{0,5})#(0|[1-9][0-9]{0,5})" % ID.pattern
 )
 TRACEPARENT = "traceparent"
-RESERVED = ("*-RETRY", "*-RETRY-*", "*-DLQ", "*-ORDERED", "*-ORDERED-*")
-"""Names of topics that no glob covers: those of a group, of ours or of another."""
+RESERVED_TOPICS = ("*-RETRY", "*-RETRY-*", "*-DLQ", "*-ORDERED", "*-ORDERED-*", "__*")
+"""Names of topics that take no outputs, whoever names them: those of a group, this one or another, and Kafka's own."""
+OUR_HEADERS = OURS | DEAD_LETTER
+"""Headers that no output may bring, next to all that begin with `RETRY_`: readers believe that we wrote them."""
+
+
+def is_reserved(topic: str) -> bool:
+    """Return whether a topic, or every topic of a glob, belongs to a group or to Kafka (contract 1.12)."""
+    return any(fnmatchcase(topic, pattern) for pattern in RESERVED_TOPICS)
+
+
+def is_our_header(name: str) -> bool:
+    """Return whether an output may not bring a header of this name.
+
+    It may bring the two stamps, which `stamped` replaces: a record that was itself an output has them, and its consumer
+    may pass on all headers.
+    """
+    return name not in STAMPS and (name in OUR_HEADERS or name.startswith(RESERVED))
 
 
 def literal_start(name: str) -> str:
@@ -38,20 +56,42 @@ def literal_start(name: str) -> str:
     return re.split(r"[*?\[]", name, maxsplit=1)[0]
 
 
-class OutputTopics(msgspec.Struct, frozen=True):
-    """Where records may go: `names` and globs (`invoices-*`). `mains`: topics that no glob covers, lest a group feeds
-    itself by mistake."""
+class OutputTopics(Protocol):
+    """What decides whether an output may be written to a topic."""
+
+    def fault(self, topic: str, partition: int | None) -> str:
+        """Return why no record may be written to a topic, or to this partition of it; empty if one may.
+
+        `partition`: None if the key decides.
+        """
+
+
+class AllowedOutputs(msgspec.Struct, frozen=True):
+    """The topics that the operator allows for outputs: `names` and globs (`invoices-*`). `mains`: topics that no glob
+    covers, lest a group feeds itself by mistake."""
 
     names: tuple[str, ...]
     mains: tuple[str, ...] = ()
 
+    @property
+    def has_glob(self) -> bool:
+        """Whether one of the names is a glob."""
+        return any(literal_start(name) != name for name in self.names)
+
+    def fault(self, topic: str, partition: int | None) -> str:
+        """Return why the operator allows no record in a topic; empty if the operator does. The topic may be missing."""
+        del partition  # only Kafka knows which ones a topic has
+        if topic in LEGAL_NAMES and self.allows(topic):
+            return ""
+        return f"deliver.outputs does not allow the topic {topic[:249]!r}"
+
     def allows(self, topic: str) -> bool:
         """Return whether a record may go to a topic."""
+        if is_reserved(topic):
+            return False
         if topic in self.names:
             return True
-        if topic in self.mains or any(fnmatchcase(topic, name) for name in RESERVED):
-            return False
-        return any(fnmatchcase(topic, name) for name in self.names)
+        return topic not in self.mains and any(fnmatchcase(topic, name) for name in self.names)
 
 
 class OutputOf(NamedTuple):

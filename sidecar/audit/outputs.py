@@ -15,21 +15,19 @@ from reconsume.sidecar.audit.store import AuditStore
 from reconsume.sidecar.audit.unknowns import Unknown
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.settings import Settings
-from reconsume.sidecar.settings.policy import output_topics_of
+from reconsume.sidecar.settings.policy import allowed_outputs_of
 from reconsume.topics.outputs import literal_start, output_of
 
-INTERNAL = "__"
-"""How the names of Kafka's own topics begin, which only a glob may mean by mistake."""
 TOLD_EVERY = 5_000
 """Records between two reports of the progress."""
 
 
 def output_topics(settings: Settings, there: Iterable[str]) -> tuple[str, ...]:
     """Return the topics that are there and may have outputs of the group."""
-    topics = output_topics_of(settings)
+    topics = allowed_outputs_of(settings)
     if topics is None:
         return ()
-    return tuple(name for name in there if topics.allows(name) and not name.startswith(INTERNAL))
+    return tuple(name for name in there if topics.allows(name))
 
 
 def unseen(settings: Settings, there: Collection[str]) -> Iterator[Unknown]:

@@ -21,6 +21,7 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.descriptions import Span
 from reconsume.sidecar.kafka.client_config import reader_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
     CONNECTION,
@@ -62,10 +63,12 @@ class AuditKafka:
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 50,
         }
-        self._own = Consumer(whole_fetches(config))
-        self._mains = Consumer(config)
+        self._own = make_client(Consumer, whole_fetches(config))
+        self._mains = make_client(Consumer, config)
         # Its watermarks are high watermarks, and its requests never wait for an open transaction.
-        self._asking = Consumer({**reader_config(kafka, group, CLIENT), "isolation.level": "read_uncommitted"})
+        self._asking = make_client(
+            Consumer, {**reader_config(kafka, group, CLIENT), "isolation.level": "read_uncommitted"}
+        )
         self.seen: dict[Number, First] = {}
         """The timestamps of what was read of each partition."""
         self.overtaken: dict[Number, int] = {}
@@ -129,7 +132,7 @@ class AuditKafka:
         if not topic_partitions:
             return {}
         level = "read_committed" if stable else "read_uncommitted"
-        reader = Consumer({**reader_config(self._kafka, group, CLIENT), "isolation.level": level})
+        reader = make_client(Consumer, {**reader_config(self._kafka, group, CLIENT), "isolation.level": level})
         try:
             found = committed_of(reader, topic_partitions, self._patience, passes)
         except KafkaException as error:

@@ -21,6 +21,7 @@ from reconsume.sidecar.settings.addresses import is_loopback
 from reconsume.sidecar.settings.checks_of_topics import without_effect
 from reconsume.sidecar.settings.checks_of_urls import exposed
 from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.settings.values import render_size
 from reconsume.sidecar.settings.waits import short_waits
 
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
@@ -60,7 +61,12 @@ def check(options: Options) -> None:
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
     warnings = [*exposed(settings), *without_effect(settings), *short_waits(settings)]
-    for sentence in (*warnings, *_too_few_files(settings.deliver), *_many_retries(settings)):
+    for sentence in (
+        *warnings,
+        *_too_few_files(settings.deliver),
+        *_large_answers(settings.deliver),
+        *_many_retries(settings),
+    ):
         talk(f"warning: {sentence}")
     if faults:
         raise ConfigError(faults)
@@ -76,6 +82,18 @@ def _too_few_files(deliver: Deliver) -> Iterator[str]:
             f"deliver.concurrency = {deliver.concurrency} needs {plural(needed, 'open file')}, and a process may have "
             f"{most} "
             "here (`ulimit -Hn`): deliveries beyond them wait; raise the limit where the sidecar runs, or lower it"
+        )
+
+
+def _large_answers(deliver: Deliver) -> Iterator[str]:
+    """Yield a sentence if answers may be so large that the usual memory limit of manifests is not enough."""
+    from reconsume.sidecar.deploy.container import memory_limit
+
+    needed = memory_limit(deliver.buffer_memory, deliver.concurrency, deliver.max_answer)
+    if needed > memory_limit(deliver.buffer_memory, deliver.concurrency):
+        yield (
+            f"deliver.max_answer = {render_size(deliver.max_answer)} needs a memory limit of {needed}Mi: set it in the "
+            f"manifest (`inject --memory-limit {needed}Mi`)"
         )
 
 

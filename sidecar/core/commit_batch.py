@@ -23,6 +23,16 @@ class SettledRecord(NamedTuple):
     writes: tuple[Copy, ...]
     outputs: int = 0
 
+    @property
+    def own_writes(self) -> tuple[Copy, ...]:
+        """The writes that are ours: the copy and the event."""
+        return self.writes[: len(self.writes) - self.outputs] if self.outputs else self.writes
+
+    @property
+    def output_writes(self) -> tuple[Copy, ...]:
+        """The writes that the service asked for."""
+        return self.writes[len(self.writes) - self.outputs :]
+
 
 class PartitionCommit(NamedTuple):
     """The part of one partition in a batch: its assignment epoch, and its progress once the whole batch is done.

@@ -5,14 +5,15 @@ Pure: what may not be written is told as one sentence, and nothing of the answer
 
 from __future__ import annotations
 
+import re
+import threading
 from base64 import b64decode
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from reconsume.topics.names import LEGAL_NAMES
-from reconsume.topics.outputs import OutputTopics
+from reconsume.topics.outputs import OutputTopics, is_our_header
 from reconsume.topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers
 from reconsume.topics.transition_records import Copy
 
@@ -21,6 +22,10 @@ MOST = 1_000
 MOST_HEADERS = 1_000
 """Headers of one of them."""
 Text = str | None | UnsetType
+ABSENT = msgspec.Raw()
+TOO_MANY = f"produce must be a list of at most {MOST} records"
+FAULT_AT = re.compile(r"(?P<text>.*?) - at `\$\[(?P<number>[0-9]+)\]\.?(?P<rest>.*)`", re.DOTALL)
+"""How the decoder names the place of a fault."""
 
 
 class OutputsRefusedError(ValueError):
@@ -31,6 +36,19 @@ class OutputsRefusedError(ValueError):
         self.plain = plain or text
 
 
+class HeaderForm(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """One header of a record: `[name, Base64 or null]`."""
+
+    name: str
+    value: str | None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, which ends the reading, if the record has too many headers."""
+        _read.headers += 1
+        if _read.headers > MOST_HEADERS:
+            raise ValueError(f"it has more than {MOST_HEADERS} headers")
+
+
 class OutputForm(msgspec.Struct, forbid_unknown_fields=True):
     """One record of `produce`, as it is written in JSON. Absent and null are null; `json: null` is the text null."""
 
@@ -39,34 +57,58 @@ class OutputForm(msgspec.Struct, forbid_unknown_fields=True):
     key_base64: Text = UNSET
     value: Text = UNSET
     value_base64: Text = UNSET
-    json: Any = UNSET
-    headers: list[tuple[str, str | None]] = []
+    json: msgspec.Raw = ABSENT
+    headers: list[HeaderForm] = []
     partition: int | None = None
     timestamp: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, which ends the reading, if the response has too many records."""
+        _read.records, _read.headers = _read.records + 1, 0
+        if _read.records > MOST:
+            raise ValueError(TOO_MANY)
+
+
+class Counts(threading.local):
+    """What was read of the response that this thread reads: without it a response could become 30 times its size."""
+
+    records = 0
+    headers = 0
+
+
+_read = Counts()
+DECODE = msgspec.json.Decoder(list[OutputForm]).decode
 
 
 def read_outputs(produce: Any, topics: OutputTopics | None) -> tuple[Copy, ...]:
     """Return the records that `produce` asks for. Raises OutputsRefusedError unless all may be written.
 
-    `topics`: where they may go; None: the operator has named no topic.
+    `produce`: its JSON (`msgspec.Raw`), or what a call of the API had in it. `topics`: decides where they may go
+    (contract 1.12); None: the operator has named no topic.
     """
     if topics is None:
         raise OutputsRefusedError("deliver.outputs names no topic")
-    if not isinstance(produce, list) or len(produce) > MOST:
-        raise OutputsRefusedError(f"produce must be a list of at most {MOST} records")
-    return tuple(_read(number, one, topics) for number, one in enumerate(produce))
+    return tuple(_checked(number, form, topics) for number, form in enumerate(_forms(produce)))
 
 
-def _read(number: int, value: Any, topics: OutputTopics) -> Copy:
-    where = f"produce[{number}]"
+def _forms(produce: Any) -> list[OutputForm]:
+    _read.records = _read.headers = 0
     try:
-        form = msgspec.convert(value, OutputForm)
-    except msgspec.ValidationError as fault:
-        plain = "it has a field that is not known" if "unknown field" in str(fault) else str(fault)
-        raise OutputsRefusedError(f"{where}: {fault}"[:300], f"{where}: {plain}") from None
-    if form.topic not in LEGAL_NAMES or not topics.allows(form.topic):
-        plain = f"{where}: deliver.outputs does not allow its topic"
-        raise OutputsRefusedError(f"{where}: deliver.outputs does not allow the topic {form.topic[:249]!r}", plain)
+        return DECODE(produce if isinstance(produce, msgspec.Raw) else msgspec.json.encode(produce))
+    except (ValueError, TypeError, RecursionError) as fault:
+        named = FAULT_AT.fullmatch(str(fault)[:300])
+        if named is None or named["number"] is None:
+            raise OutputsRefusedError(TOO_MANY) from None
+        where = f" - at `{named['rest']}`" if named["rest"] else ""
+        record_name, text = f"produce[{named['number']}]", named["text"]
+        plain = "it has a field that is not known" if "unknown field" in text else text
+        raise OutputsRefusedError(f"{record_name}: {text}{where}", f"{record_name}: {plain}") from None
+
+
+def _checked(number: int, form: OutputForm, topics: OutputTopics) -> Copy:
+    where = f"produce[{number}]"
+    if why := topics.fault(form.topic, form.partition):
+        raise OutputsRefusedError(f"{where}: {why}", f"{where}: no record may be written to its topic")
     try:
         return _copy(form)
     except ValueError as fault:
@@ -86,11 +128,13 @@ def _copy(form: OutputForm) -> Copy:
     return Copy(form.topic, key, value, _headers(form.headers), spread, scattered=exact, exact=exact, timestamp=stamp)
 
 
-def _bytes(name: str, text: Text, base64: Text, json: Any = UNSET) -> bytes | None:
-    if sum(one is not UNSET for one in (text, base64, json)) > 1:
+def _bytes(name: str, text: Text, base64: Text, json: msgspec.Raw = ABSENT) -> bytes | None:
+    raw = bytes(json)
+    if sum((text is not UNSET, base64 is not UNSET, raw != b"")) > 1:
         raise ValueError(f"it has more than one {name}")
-    if json is not UNSET:
-        return msgspec.json.encode(json)
+    if raw:
+        raw.decode("utf-8")  # the decoder skips what it passes on; a UnicodeDecodeError is a ValueError
+        return msgspec.json.format(raw, indent=-1)  # as the service wrote it, without white space
     if isinstance(base64, str):
         return _decoded(f"{name}_base64", base64)
     return text.encode() if isinstance(text, str) else None
@@ -103,12 +147,12 @@ def _decoded(name: str, base64: str) -> bytes:
         raise ValueError(f"{name} is no Base64") from None
 
 
-def _headers(pairs: list[tuple[str, str | None]]) -> Headers:
-    if len(pairs) > MOST_HEADERS:
-        raise ValueError(f"it has more than {MOST_HEADERS} headers")
-    if any("\0" in name for name, _ in pairs):  # Kafka's client would cut the name there
+def _headers(forms: list[HeaderForm]) -> Headers:
+    if any("\0" in form.name for form in forms):  # Kafka's client would cut the name there
         raise ValueError("the name of a header has a NUL")
-    numbered = enumerate(pairs)
+    if (ours := next((number for number, form in enumerate(forms) if is_our_header(form.name)), None)) is not None:
+        raise ValueError(f"the header {ours} is one that Reconsume writes")
     return [
-        (name, None if value is None else _decoded(f"the header {number}", value)) for number, (name, value) in numbered
+        (form.name, None if form.value is None else _decoded(f"the header {number}", form.value))
+        for number, form in enumerate(forms)
     ]

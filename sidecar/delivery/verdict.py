@@ -89,7 +89,10 @@ class VerdictRules(msgspec.Struct, frozen=True):
 
 
 class VerdictFields(msgspec.Struct, gc=False):
-    """The fields of a verdict as the service wrote them; also the JSON body. Any field may hold any JSON value."""
+    """The fields of a verdict as the service wrote them: texts, numbers, true, false, None, or OTHER.
+
+    `produce` and `verdicts` are JSON that is read later, by its own types (`msgspec.Raw`).
+    """
 
     verdict: Any = None
     delay: Any = None
@@ -101,10 +104,61 @@ class VerdictFields(msgspec.Struct, gc=False):
     verdicts: Any = None
 
 
+NOT_GIVEN = msgspec.Raw()
 NOTHING = VerdictFields()
 UNREADABLE = Failed("unreadable-verdict", label="broken_answer")
 MISSING = Failed("missing-verdict", "the answer has a list of verdicts, and none for this record", "broken_answer")
-BODY = msgspec.json.Decoder(VerdictFields)
+OTHER = object()
+"""Stands for an object or a list where a single value belongs, and for a number that is none of ours."""
+LONGEST_NUMBER = 64
+"""Characters of a number that is read."""
+
+
+class VerdictBody(msgspec.Struct, gc=False):
+    """A JSON body as it came. Nothing of it is decoded but what a verdict can have; other fields are skipped.
+
+    A response of 15 MiB would take 30 times its size as Python's lists and dictionaries.
+    """
+
+    verdict: msgspec.Raw = NOT_GIVEN
+    delay: msgspec.Raw = NOT_GIVEN
+    level: msgspec.Raw = NOT_GIVEN
+    reason: msgspec.Raw = NOT_GIVEN
+    expires: msgspec.Raw = NOT_GIVEN
+    produce: msgspec.Raw = NOT_GIVEN
+    id: msgspec.Raw = NOT_GIVEN
+    verdicts: msgspec.Raw = NOT_GIVEN
+
+    def fields(self) -> VerdictFields:
+        """Return the fields. Raises msgspec.DecodeError or UnicodeDecodeError for a text that is none."""
+        return VerdictFields(
+            verdict=single_value(self.verdict),
+            delay=single_value(self.delay),
+            level=single_value(self.level),
+            reason=single_value(self.reason),
+            expires=single_value(self.expires),
+            produce=non_null(self.produce),
+            id=single_value(self.id),
+            verdicts=non_null(self.verdicts),
+        )
+
+
+def non_null(raw: msgspec.Raw) -> msgspec.Raw | None:
+    """Return JSON; None if it is null or was not given."""
+    return None if bytes(memoryview(raw)[:5]) in (b"", b"null") else raw
+
+
+def single_value(raw: msgspec.Raw) -> Any:
+    """Return a text, number, true, false or None; OTHER for anything else."""
+    first = bytes(memoryview(raw)[:1])
+    if not first:
+        return None
+    if first in b"{[" or (first != b'"' and len(memoryview(raw)) > LONGEST_NUMBER):
+        return OTHER
+    return msgspec.json.decode(raw)
+
+
+BODY = msgspec.json.Decoder(VerdictBody)
 BESIDE_HEADER = object()
 """What stands for the outputs of a body beside a verdict in the header."""
 
@@ -293,7 +347,7 @@ def read_body(body: bytes, *, ours: bool) -> VerdictFields | Unreadable:
     Under another type, JSON that is not an object is the service's own.
     """
     try:
-        fields = BODY.decode(body)
+        fields = BODY.decode(body).fields()
     except msgspec.ValidationError:
         return Unreadable(NOT_JSON, ours) if ours else NOTHING
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -17,6 +17,7 @@ it."""
 ADDED_GRACE = f"{DOMAIN}/added-grace-period"
 """The annotation of a pod that got its grace period with the sidecar: the seconds. It is no option."""
 MESHES = ("istio", "linkerd")
+SECRET_VOLUME = "reconsume-secret-"
 NATIVE, PLAIN = "native", "plain"
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,44}[a-z0-9])?")
 """The name of a ConfigMap or Secret. It is short because a volume's name, of 63 characters at most, ends with it."""
@@ -66,8 +67,8 @@ class SidecarAnnotations:
 
     @property
     def secret_names(self) -> tuple[str, ...]:
-        """The names of the Secrets to mount."""
-        return tuple(name.strip() for name in self.secrets.split(",") if name.strip())
+        """The names of the Secrets to mount, each once."""
+        return tuple(dict.fromkeys(name.strip() for name in self.secrets.split(",") if name.strip()))
 
     def annotations(self) -> dict[str, str]:
         """Return the pod's annotations for these options."""
@@ -113,9 +114,27 @@ def faults(annotations: SidecarAnnotations) -> list[str]:
     for name in (annotations.config_map, *annotations.secret_names):
         if name and not NAME.fullmatch(name):
             problems.append(f"{name}: must be the name of a ConfigMap or Secret, of 46 characters at most")
+    problems += _volume_faults(annotations)
     if annotations.memory_limit and not QUANTITY.fullmatch(annotations.memory_limit):
         problems.append(f"{annotation('memory_limit')} = {annotations.memory_limit}: must be like 256Mi")
     return problems + _cpu_faults(annotations) + _network_faults(annotations) + _setting_faults(annotations)
+
+
+def secret_volume(secret: str) -> str:
+    """Return the name of the volume of a Secret. A volume's name has no dots."""
+    return f"{SECRET_VOLUME}{secret.replace('.', '-')}"
+
+
+def _volume_faults(annotations: SidecarAnnotations) -> list[str]:
+    """Return a fault for each Secret whose volume would have the name of another one's, and not be mounted."""
+    by_volume: dict[str, str] = {}
+    problems = []
+    for secret in annotations.secret_names:
+        other = by_volume.setdefault(secret_volume(secret), secret)
+        if other != secret:
+            text = f"{secret} and {other} would be one volume, as a volume's name has no dots; rename one of them"
+            problems.append(f"{annotation('secrets')}: {text}")
+    return problems
 
 
 def _cpu_faults(annotations: SidecarAnnotations) -> list[str]:

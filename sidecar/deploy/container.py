@@ -8,14 +8,13 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
-from reconsume.sidecar.deploy.annotations import SidecarAnnotations, millicores
+from reconsume.sidecar.deploy.annotations import SECRET_VOLUME, SidecarAnnotations, millicores, secret_volume
 
 NAME = "reconsume"
 FOLDER = "/etc/reconsume"
 FILE = f"{FOLDER}/reconsume.yaml"
 SECRETS = "/etc/reconsume-secrets"
 VOLUME = "reconsume-config"
-SECRET_VOLUME = "reconsume-secret-"
 TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 NO_TOKEN = "reconsume-no-token"
 """The volume that is mounted over the folder of the service account's token, which the service's own containers may
@@ -32,6 +31,9 @@ USUAL_CPU = "50m"
 USUAL_MEMORY = "256Mi"
 """The result of `memory_limit` for the default settings."""
 
+ANSWER_TIMES = 6
+"""How many times its size a large JSON answer takes at most while it is decoded (`delivery/verdict.py`)."""
+
 Object = dict[str, Any]
 
 
@@ -40,15 +42,16 @@ def image() -> str:
     return f"{NAME}:{version('reconsume')}"
 
 
-def memory_limit(buffer_memory: int = 16 << 20, concurrency: int = 256) -> int:
+def memory_limit(buffer_memory: int = 16 << 20, concurrency: int = 256, max_answer: int = 64 << 10) -> int:
     """Return the memory limit in MiB, rounded up to 64 MiB, for these settings of `deliver`.
 
-    `buffer_memory` is in bytes, `concurrency` is the number of requests in flight.
+    `buffer_memory` and `max_answer` are in bytes, `concurrency` is the number of requests in flight.
     """
     # In this order: a process that writes failures at full speed; the records that two lanes hold, and half as much
     # for copies that Kafka refuses (`core/lane/memory.py`); what the client fetches ahead (16 and 4 MiB); an answer of
-    # 64 KiB for each request in flight.
-    most = (128 << 20) + 3 * buffer_memory + (20 << 20) + concurrency * (64 << 10)
+    # 64 KiB for each request in flight; and a larger answer while it is decoded.
+    decoded = ANSWER_TIMES * max_answer if max_answer > 64 << 10 else 0
+    most = (128 << 20) + 3 * buffer_memory + (20 << 20) + concurrency * (64 << 10) + decoded
     return -(-most // (64 << 20)) * 64
 
 
@@ -92,11 +95,6 @@ def volumes(annotations: SidecarAnnotations, *, grouped: bool = False) -> list[O
         *({"name": secret_volume(name), "secret": {"secretName": name, **mode}} for name in secrets),
         {"name": NO_TOKEN, "emptyDir": {}},
     ]
-
-
-def secret_volume(secret: str) -> str:
-    """Return the name of the volume of a Secret. A volume's name has no dots."""
-    return f"{SECRET_VOLUME}{secret.replace('.', '-')}"
 
 
 def is_ours(volume: str) -> bool:

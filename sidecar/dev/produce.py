@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import teller_config
+from reconsume.sidecar.kafka.clients import make_client
 
 WITHIN = 10.0
 """Seconds for the broker to take the record."""
@@ -53,7 +54,7 @@ def produce(
 
     config = {**teller_config(kafka, CLIENT), "message.timeout.ms": int(WITHIN * 1000), "log_level": 0}
     try:
-        producer = Producer({**config, "allow.auto.create.topics": False})
+        producer = make_client(Producer, {**config, "allow.auto.create.topics": False})
         producer.produce(topic, value, key, headers=list(headers), on_delivery=done)
     except (KafkaException, BufferError) as error:
         raise BrokerError(f"the record cannot be produced: {error}") from error

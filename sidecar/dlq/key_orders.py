@@ -19,6 +19,7 @@ from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
 from reconsume.topics.group_rules import number_of
 from reconsume.topics.retry_order import LARGEST_OFFSET, Order
@@ -84,7 +85,7 @@ class KeyOrders:
         """Return where a partition ends now, whatever of it is committed."""
         if self._consumer is None:
             config = follower_config(self._kafka, self._names.redrive_group, CLIENT)
-            self._consumer = Consumer({**config, **QUIET, "isolation.level": "read_uncommitted"})
+            self._consumer = make_client(Consumer, {**config, **QUIET, "isolation.level": "read_uncommitted"})
         try:
             where = TopicPartition(*partition)
             _, end = self._consumer.get_watermark_offsets(where, timeout=ANSWER_SECONDS, cached=False)

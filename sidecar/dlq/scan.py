@@ -10,6 +10,7 @@ from confluent_kafka import Consumer
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Layout
 from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.messages import Reading, to_record
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
 
@@ -35,7 +36,7 @@ class Scan:
         self._began = time.monotonic()
         config = follower_config(topics.kafka, topics.names.redrive_group, CLIENT)
         self._config = {**config, **QUIET}
-        self._consumer = Consumer(self._config)
+        self._consumer = make_client(Consumer, self._config)
 
     @property
     def rate(self) -> float:
@@ -52,7 +53,7 @@ class Scan:
         self.close()
 
     def __iter__(self) -> Iterator[Record]:
-        reader = RangeReader(self._consumer, self._layout, lambda: Consumer(whole_fetches(self._config)))
+        reader = RangeReader(self._consumer, self._layout, lambda: make_client(Consumer, whole_fetches(self._config)))
         for message in reader.records(SILENCE):
             self.read += 1
             yield to_record(message, Partition(*partition_of(message)), 0, self._reading)

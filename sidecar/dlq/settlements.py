@@ -18,6 +18,7 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import HasSpan, RangeReader
 from reconsume.topics.attempt import Attempt, attempt_of
@@ -100,7 +101,9 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
 
 def _messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:
     spans = cluster.spans([(names.policy, PARTITION)])
-    consumer = Consumer({**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0})
+    consumer = make_client(
+        Consumer, {**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0}
+    )
     try:
         reader = RangeReader(consumer, spans)
         yield from reader.records(deadline=time.monotonic() + within)
@@ -138,7 +141,7 @@ class SettlementWriter:
     def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
         self._names = names
         config = {**teller_config(kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000), "log_level": 0}
-        self._producer = Producer({**config, "queue.buffering.max.messages": 2 * MOST})
+        self._producer = make_client(Producer, {**config, "queue.buffering.max.messages": 2 * MOST})
         self._faults: list[str] = []
 
     def __enter__(self) -> SettlementWriter:

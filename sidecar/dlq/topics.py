@@ -24,6 +24,7 @@ from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, unled_partitions
 from reconsume.sidecar.kafka.client_config import BATCH_BYTES, reader_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
     CONNECTION,
@@ -114,7 +115,7 @@ class DlqTopics:
 
     def reader(self) -> Consumer:
         """Return a client of the redrive group that never joins it. The caller closes it."""
-        return Consumer({**reader_config(self.kafka, self.names.redrive_group, CLIENT), **QUIET})
+        return make_client(Consumer, {**reader_config(self.kafka, self.names.redrive_group, CLIENT), **QUIET})
 
     def layout(self, *, whole: bool = False) -> Layout:
         """Return the span of every partition. Raises ContractError if a topic does not exist.

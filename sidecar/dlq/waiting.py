@@ -17,6 +17,7 @@ from reconsume.sidecar.dlq.scan import Scan
 from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Span
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.consumer.committed_offsets import committed
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
 from reconsume.topics.attempt import Attempt, attempt_of, retry_state_of
@@ -99,7 +100,7 @@ def _open_copies(there: DlqTopics, policy: Policy, queue: Partition) -> Iterator
 
 
 def _progress_in(there: DlqTopics, queue: Partition) -> Progress | None:
-    consumer = Consumer({**follower_config(there.kafka, there.names.group, CLIENT), **QUIET})
+    consumer = make_client(Consumer, {**follower_config(there.kafka, there.names.group, CLIENT), **QUIET})
     until = time.monotonic() + COORDINATOR_SECONDS
     try:
         while queue not in (answers := committed(consumer, [queue])) and time.monotonic() < until:

@@ -61,7 +61,7 @@ def tried(target: Target, settings: Settings, topic: Subscription, access: Acces
         batch_size=deliver.batch.max_size,
         longest_answer=deliver.max_answer,
         reserved=access.reserved,
-        signed=access.signed,
+        written=access.written,
     )
     record = Record(Partition(topic.name, TRIAL_PARTITION), wall(), 0, wall(), None, TRIAL_VALUE, None, None)
     line, _, rest = Render(target, push)(record).partition(b"\r\n")

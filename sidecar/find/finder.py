@@ -42,6 +42,7 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic, unled_partitions
 from reconsume.sidecar.kafka.client_config import reader_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
 from reconsume.sidecar.settings import Settings
@@ -174,7 +175,7 @@ def main_record(settings: Settings, ident: str) -> Record | None:
     span = cluster.spans([partition])[partition]
     if not span.begin <= offset < span.end:
         return None
-    consumer = Consumer(_config(settings))
+    consumer = make_client(Consumer, _config(settings))
     try:
         reader = RangeReader(consumer, {partition: Span(offset, offset + 1)})
         for message in reader.records(PATIENCE):
@@ -431,7 +432,7 @@ class Search:
             if some:
                 if role not in self._consumers:
                     level = {"isolation.level": "read_uncommitted"} if role == "uncommitted" else {}
-                    self._consumers[role] = Consumer(consumer({**_config(self._settings), **level}))
+                    self._consumers[role] = make_client(Consumer, consumer({**_config(self._settings), **level}))
                 self._read(self._consumers[role], some)
 
     def _role(self, partition: PartitionName, span: Span) -> str:

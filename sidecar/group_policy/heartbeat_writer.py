@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.kafka.client_config import Config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
 from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.policy_record import (
@@ -149,7 +150,7 @@ class Heartbeat:
             return
         self._told_at, self._asked = now, False
         if self._producer is None:
-            self._producer = Producer(self._credentials.newest(self._writer))
+            self._producer = make_client(Producer, self._credentials.newest(self._writer))
         self._state, pace, overdue = self._present()
         self._well = self._own.well()
         own = self._own
@@ -171,7 +172,7 @@ class Heartbeat:
         """Write records that a topic made anew lacks. Raises KafkaException."""
         for key, value in records:
             if self._producer is None:
-                self._producer = Producer(self._credentials.newest(self._writer))
+                self._producer = make_client(Producer, self._credentials.newest(self._writer))
             self._write(self._producer, value, key)
 
     def _write(self, producer: Producer, value: bytes | None, key: bytes | None = None) -> None:

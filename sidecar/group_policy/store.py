@@ -18,6 +18,7 @@ from reconsume.sidecar.group_policy.topic import read_messages
 from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import teller_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.topics import versions
 from reconsume.topics.names import Names
@@ -77,7 +78,7 @@ class PolicyStore:
                 faults.append(error.str())
 
         config = {**teller_config(self._kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000)}
-        with closing(Producer(config)) as producer:  # closed at once, as in dlq/settlements.py
+        with closing(make_client(Producer, config)) as producer:  # closed at once, as in dlq/settlements.py
             producer.produce(self._names.policy, render_record(record), KEY, PARTITION, on_delivery=done)
             producer.flush(ANSWER_SECONDS + 1)
         if faults or not landed:

@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import RangeReader
 from reconsume.topics.action_record import ActionHeard
@@ -107,7 +108,9 @@ def write_records(kafka: Mapping[str, str], names: Names, client: str, records: 
             faults.append(error.str())
 
     config = {**teller_config(kafka, client), "message.timeout.ms": int(ANSWER_SECONDS * 1000)}
-    with closing(Producer({**config, "log_level": 0})) as producer:  # closed at once, as in dlq/settlements.py
+    with closing(
+        make_client(Producer, {**config, "log_level": 0})
+    ) as producer:  # closed at once, as in dlq/settlements.py
         for key, value in records.items():
             producer.produce(names.policy, value, key, PARTITION, on_delivery=landed)
         unsent = producer.flush(ANSWER_SECONDS + 1)
@@ -120,7 +123,9 @@ def read_messages(cluster: Cluster, names: Names, within: float) -> Iterator[Mes
     """Yield all messages of the policy topic, for `within` seconds. Raises BrokerError, also if it takes longer."""
     deadline = time.monotonic() + within
     spans = cluster.spans([(names.policy, PARTITION)])
-    consumer = Consumer({**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0})
+    consumer = make_client(
+        Consumer, {**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0}
+    )
     try:
         reader = RangeReader(consumer, spans)
         yield from reader.records(deadline=deadline)

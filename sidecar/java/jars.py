@@ -21,7 +21,9 @@ from pathlib import Path
 import msgspec
 
 from reconsume.sidecar.errors import ConfigError, SetupError
+from reconsume.sidecar.files import open_private
 from reconsume.sidecar.masking import url_without_secrets
+from reconsume.sidecar.tls_context import public_context
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 ATTEMPTS = 4
@@ -180,7 +182,10 @@ class _Source:
     def _try(self, url: str, jar: Jar, partial: Path) -> None:
         got, counted, shown = 0, 0, url_without_secrets(url)
         try:
-            with urllib.request.urlopen(url, timeout=STALL) as reply, partial.open("wb") as file:
+            with (
+                urllib.request.urlopen(url, timeout=STALL, context=public_context()) as reply,
+                open_private(partial, "wb") as file,
+            ):
                 while chunk := reply.read(CHUNK):
                     got += len(chunk)
                     if got > jar.size:

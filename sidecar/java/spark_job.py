@@ -14,10 +14,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TextIO
 
 from reconsume.sidecar.errors import ReconsumeError, SetupError
+from reconsume.sidecar.files import open_private, write_private
 from reconsume.sidecar.java.download_bar import progress_bar
 from reconsume.sidecar.java.find_java import find_java
 from reconsume.sidecar.java.guarded_folder import GuardedFolder, guarded_folder
@@ -115,8 +117,7 @@ def start(
     properties = cluster.properties
     if not isinstance(properties, Path):
         file = guarded.folder / "kafka.properties"
-        file.touch(0o600)
-        file.write_text(properties_text(properties), "utf-8")
+        write_private(file, properties_text(properties))
         properties = file
     # -P: a user's folder with the name spark must not be imported instead of ours.
     command = [sys.executable, "-P", "-m", "reconsume.spark", *words, "--kafka-properties", str(properties)]
@@ -144,6 +145,11 @@ class Answer(NamedTuple):
     rows: Iterator[Mapping[str, object]]
 
 
+def text_log(path: Path) -> TextIO:
+    """Open a new file that a job writes its log to, and from which it is read."""
+    return TextIOWrapper(open_private(path, "r+b"), encoding="utf-8", errors="replace")
+
+
 @contextmanager
 def run_query(query: str, group: str, cluster: Cluster) -> Iterator[Answer]:
     """Run one query over a group's present state.
@@ -151,7 +157,7 @@ def run_query(query: str, group: str, cluster: Cluster) -> Iterator[Answer]:
     Raises ReconsumeError with Spark's sentence, also while the rows are read.
     """
     jars = prepare()
-    with guarded_folder() as guarded, (guarded.folder / "log").open("w+", encoding="utf-8", errors="replace") as log:
+    with guarded_folder() as guarded, text_log(guarded.folder / "log") as log:
         words = ["sql", f"--query={query}", "--group", group]
         started = start(guarded, words, cluster, jars, stdout=subprocess.PIPE, stderr=log)
         try:

@@ -23,6 +23,7 @@ from reconsume.sidecar.kafka.client_config import (
     teller_config,
     view_config,
 )
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import code_of, sentence_of
 from reconsume.sidecar.kafka.foreign_properties import foreign_faults
 from reconsume.sidecar.masking import MASK
@@ -41,17 +42,19 @@ Make = Callable[[Mapping[str, str]], object]
 
 
 def _consumer(config: dict[str, Any]) -> None:
-    Consumer({**config, "log_level": 0}).close()
+    make_client(Consumer, {**config, "log_level": 0}).close()
 
 
 CLIENTS: Mapping[str, Make] = {
     "the consumer of a lane": lambda given: _consumer(consumer_config(given, NOBODY, NOBODY)),
-    "a producer of retries": lambda given: Producer({**producer_config(given, NOBODY, NOBODY), "log_level": 0}),
+    "a producer of retries": lambda given: make_client(
+        Producer, {**producer_config(given, NOBODY, NOBODY), "log_level": 0}
+    ),
     "a reader of offsets": lambda given: _consumer(reader_config(given, NOBODY, NOBODY)),
     "a follower of topics": lambda given: _consumer(follower_config(given, NOBODY, NOBODY)),
     "a reader of the view": lambda given: _consumer(view_config(given, NOBODY, NOBODY)),
-    "a producer of heartbeats": lambda given: Producer({**teller_config(given, NOBODY), "log_level": 0}),
-    "an admin client": lambda given: AdminClient({"client.id": NOBODY, "log_level": 0, **given}),
+    "a producer of heartbeats": lambda given: make_client(Producer, {**teller_config(given, NOBODY), "log_level": 0}),
+    "an admin client": lambda given: make_client(AdminClient, {"client.id": NOBODY, "log_level": 0, **given}),
 }
 """What makes one client of each kind that the product has, by what it is for."""
 
@@ -81,7 +84,7 @@ def property_faults(properties: Mapping[str, str]) -> tuple[str, ...]:
     faults: list[str] = []
     for name, value in properties.items():
         try:
-            Producer({name: value, "log_level": 0} if name != "bootstrap.servers" else {"log_level": 0})
+            make_client(Producer, {name: value, "log_level": 0} if name != "bootstrap.servers" else {"log_level": 0})
         except KafkaException as error:
             # A property tested alone may lack others that it needs. Those are judged together.
             if code_of(error) == KafkaError._INVALID_ARG and "onfiguration property" in error.args[0].str():

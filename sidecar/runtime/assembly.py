@@ -29,11 +29,13 @@ from reconsume.sidecar.delivery.push.topic_call import USUAL, TopicCall
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.runtime.lane_runner import LaneRunner, LaneSpec
 from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.policy import output_topics_of
+from reconsume.sidecar.settings.policy import allowed_outputs_of
 from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.topics.outputs import OutputTopics
 
 
 def build_pace(settings: Settings) -> Pace:
@@ -127,7 +129,9 @@ def wanted_of(settings: Settings) -> TagFilter | None:
     return None if all(wanted is None for wanted in tags.values()) else TagFilter(tags)
 
 
-def build_delivery(settings: Settings, dispatcher: Dispatcher, access: Access) -> Delivery:
+def build_delivery(
+    settings: Settings, dispatcher: Dispatcher, access: Access, outputs: OutputTopics | None = None
+) -> Delivery:
     """Return what hands records to the service. Raises ConfigError if the URL cannot be used."""
     if settings.deliver.mode == "relay":
         return NoDelivery()
@@ -136,20 +140,22 @@ def build_delivery(settings: Settings, dispatcher: Dispatcher, access: Access) -
         dispatcher.at_close.append(leases.close)
         return leases
     if settings.deliver.batch.max_size > 1:
-        push: Push | BatchPush = build_batch_push(settings, dispatcher, access)
+        push: Push | BatchPush = build_batch_push(settings, dispatcher, access, outputs)
     else:
-        push = build_push(settings, dispatcher, access)
+        push = build_push(settings, dispatcher, access, outputs)
     if settings.deliver.broadcast and logging.getLogger("reconsume.broadcast").isEnabledFor(logging.DEBUG):
         return LoggedDelivery(push)
     return push
 
 
-def build_batch_push(settings: Settings, dispatcher: Dispatcher, access: Access) -> BatchPush:
+def build_batch_push(
+    settings: Settings, dispatcher: Dispatcher, access: Access, outputs: OutputTopics | None
+) -> BatchPush:
     """Return the push client for many records in one request. Raises ConfigError if the URL cannot be used."""
     deliver, batch = settings.deliver, settings.deliver.batch
     split = batch.on_failure == "split"
     limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency, split)
-    push = build_push(settings, dispatcher, access)
+    push = build_push(settings, dispatcher, access, outputs)
     render = RenderBatch(target_of("deliver.url", deliver.url or "", deliver), settings.group)
     return BatchPush(push, render, limits, dispatcher, now, calls_of(settings))
 
@@ -166,7 +172,7 @@ def calls_of(settings: Settings) -> dict[str, TopicCall]:
     return calls
 
 
-def build_push(settings: Settings, dispatcher: Dispatcher, access: Access) -> Push:
+def build_push(settings: Settings, dispatcher: Dispatcher, access: Access, outputs: OutputTopics | None) -> Push:
     """Return the push client that the settings describe. Raises ConfigError if the URL cannot be used.
 
     From now on the dispatcher notices a service that rejects everything.
@@ -187,10 +193,10 @@ def build_push(settings: Settings, dispatcher: Dispatcher, access: Access) -> Pu
         batch_size=deliver.batch.max_size,
         longest_answer=deliver.max_answer,
         answer_memory=max(deliver.max_answer, deliver.buffer_memory // 4),
-        outputs=output_topics_of(settings),
+        outputs=outputs,
         in_place=deliver.order != "none",
         reserved=access.reserved,
-        signed=access.signed,
+        written=access.written,
         calls=calls_of(settings),
     )
     push = Push(target_of("deliver.url", deliver.url or "", deliver), terms, now, access)
@@ -217,6 +223,12 @@ def needed_topics(settings: Settings) -> frozenset[str]:
             *(names.queues_of(mains) if settings.queued else ()),
         }
     )
+
+
+def build_outputs(settings: Settings, registry: CredentialRegistry) -> KnownOutputs | None:
+    """Return the thread that knows the topics for outputs; None if the operator allows none."""
+    allowed = allowed_outputs_of(settings)
+    return None if allowed is None else KnownOutputs(allowed, settings.kafka, registry)
 
 
 def sized_topics(settings: Settings) -> tuple[str, ...]:

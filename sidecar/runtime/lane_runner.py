@@ -27,6 +27,7 @@ from reconsume.sidecar.kafka.client_config import (
     reader_config,
 )
 from reconsume.sidecar.kafka.committer.committer import Committer
+from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.batches import HEAVY
 from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
@@ -83,6 +84,7 @@ class LaneRunner:
         delivery: Delivery,
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
+        outputs: KnownOutputs | None = None,
     ) -> None:
         self.plan = plan
         self.policy = policy
@@ -121,6 +123,7 @@ class LaneRunner:
                 registry,
                 appends.appended if has_queues else None,
                 self.driver.member_refused,
+                outputs,
             )
         self.consumer = ConsumerThread(
             consumer_config(kafka, plan.group, client, own=bool(plan.waits) or policy.relay),

@@ -37,8 +37,8 @@ from reconsume.sidecar.observability.metric_sources import LaneSource, Sources, 
 from reconsume.sidecar.release import this_release
 from reconsume.sidecar.runtime.lane_runner import LaneRunner
 from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.policy import output_topics_of
 from reconsume.topics.durations import render_duration
+from reconsume.topics.outputs import OutputTopics
 
 if TYPE_CHECKING:
     from reconsume.sidecar.dlq.decisions import Decided
@@ -92,13 +92,13 @@ def retry_calls(
     return retry_routes(FailurePosts(policy, settings.retry.understand, post_writer, counters, now))
 
 
-def pull_calls(settings: Settings, delivery: Delivery) -> list[Call]:
+def pull_calls(settings: Settings, delivery: Delivery, outputs: OutputTopics | None) -> list[Call]:
     """Return the API calls by which a service receives records and answers.
 
     In other modes these calls answer with an error.
     """
     if isinstance(delivery, PullQueue):
-        return pull_routes(delivery, settings.group, settings.pull.min_invisible, output_topics_of(settings))
+        return pull_routes(delivery, settings.group, settings.pull.min_invisible, outputs)
     return no_pull_routes(settings.deliver.mode)
 
 

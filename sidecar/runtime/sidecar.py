@@ -31,6 +31,7 @@ from reconsume.sidecar.runtime.assembly import (
     build_delivery,
     build_dispatcher,
     build_lane_specs,
+    build_outputs,
     build_pace_monitor,
     build_post_writer,
     needed_topics,
@@ -95,16 +96,20 @@ class Sidecar:
         self._dispatcher = build_dispatcher(settings)
         self._service_credentials = build_credentials(settings.deliver)
         access = Access(self._service_credentials)
-        self._delivery = build_delivery(settings, self._dispatcher, access)
+        self._registry = registry = registry_of(settings.kafka)
+        self._outputs = build_outputs(settings, registry)
+        self._delivery = build_delivery(settings, self._dispatcher, access, self._outputs)
         self._tracing = build_tracing(settings, self._instance)
         handed = self._tracing.around(self._delivery)
         transactions = TransactionMeter()
-        self._registry = registry = registry_of(settings.kafka)
         self._credentials = CredentialWatcher(settings.kafka, registry, lambda: not self.started())
         policy = build_policy(settings, self._instance)
         self._largest_record = LargestRecord(settings.kafka, registry, sized_topics(settings))
         self._runners = [
-            LaneRunner(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry)
+            LaneRunner(
+                *(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry),
+                self._outputs,
+            )
             for plan in build_lane_specs(settings)
         ]
         self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners, self._service_credentials)
@@ -127,7 +132,7 @@ class Sidecar:
             *policy_routes(self._controller),
             *hold_calls(settings, self._controller.holds, registry),
             *settle_calls(settings, lambda: self._runners[-1].policy, registry),
-            *pull_calls(settings, self._delivery),
+            *pull_calls(settings, self._delivery, self._outputs),
             *view_calls(self._view_service),
         ]
         if self._post_writer is not None:
@@ -144,7 +149,7 @@ class Sidecar:
             settings, policy, None if self._view_service is None else self._view_service.topic
         )
         self._servers += dashboards
-        followers = [self._policy_topic, self._credentials, self._post_writer, self._view_service]
+        followers = [self._policy_topic, self._credentials, self._post_writer, self._view_service, self._outputs]
         self._watch = ThreadWatch([*self._runners, *followers, *dashboards])
         self._gave_up: list[str] = []
         self._missing = MissingTopics(self._needed_topics, self._runners[0].look_up_missing)
@@ -165,8 +170,11 @@ class Sidecar:
         self._policy_topic.start()
         if self._view_service is not None:
             self._view_service.start()
-        known = self._controller.wait_known
-        self._starting = [background(runner.start(known), f"start-{runner.plan.name}") for runner in self._runners]
+        if self._outputs is not None:
+            self._outputs.start()
+        self._starting = [
+            background(runner.start(self._wait_known), f"start-{runner.plan.name}") for runner in self._runners
+        ]
         self._starting.append(background(self._largest_record.follow(), "largest-record"))
         self._starting.append(background(self._failure_sums.follow(), "failure-sums"))
         self._starting.append(background(self._signals.follow(), "signals"))
@@ -325,12 +333,20 @@ class Sidecar:
 
     async def _drain(self, timeout: float) -> int:
         self._credentials.stop()
+        if self._outputs is not None:
+            self._outputs.stop()
         self._membership.close()
         for task in self._starting:
             task.cancel()
         self._policy_topic.stop()  # withdraws the subscription; else other instances wait for missing heartbeats
         left = await asyncio.gather(*(runner.drain(timeout) for runner in self._runners))
         return self._dispatcher.in_flight + sum(left)
+
+    async def _wait_known(self) -> None:
+        """Return when the policy and the topics for outputs are known, by which responses are judged."""
+        await self._controller.wait_known()
+        while self._outputs is not None and not self._outputs.listed.is_set():
+            await asyncio.sleep(0.01)
 
     def _needed_topics(self) -> frozenset[str]:
         return needed_topics(self._controller.settings)

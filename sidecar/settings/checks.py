@@ -11,12 +11,14 @@ from reconsume.sidecar.settings.addresses import Listen, is_loopback, parse_list
 from reconsume.sidecar.settings.checks_of_topics import CHECKS_OF_TOPICS
 from reconsume.sidecar.settings.checks_of_urls import CHECKS_OF_URLS
 from reconsume.sidecar.settings.faults import Fault
+from reconsume.sidecar.settings.header_globs import AUTHORIZATION, SIGNATURE, compared
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.sections.deliver import Deliver
 from reconsume.sidecar.settings.values import KeyPath
 from reconsume.topics.durations import render_duration
 from reconsume.topics.levels import build_ladder, level_delays
 from reconsume.topics.names import build_names, group_fault
+from reconsume.topics.outputs import is_reserved
 
 Check = Callable[[Settings], Iterator[Fault]]
 
@@ -175,6 +177,18 @@ def names_fit(settings: Settings) -> Iterator[Fault]:
         yield Fault(("topics",), f"with group {settings.group}: {error}", has_value=False)
 
 
+def forwarded_headers_are_the_records(settings: Settings) -> Iterator[Fault]:
+    """Yield a fault for each forwarded header that the sidecar adds to each request itself."""
+    deliver = settings.deliver
+    added = (SIGNATURE if deliver.signing_secret_file else frozenset()) | (
+        {AUTHORIZATION} if deliver.bearer_token_file else frozenset()
+    )
+    for number, name in enumerate(deliver.forward_headers):
+        if compared(name) in added:
+            text = "is a header that the sidecar adds itself (bearer_token_file, signing_secret_file): leave it out"
+            yield Fault(("deliver", "forward_headers", number), text, name)
+
+
 def outputs_can_be_written(settings: Settings) -> Iterator[Fault]:
     """Yield a fault for each setting with which an answer's records could not be read or written."""
     deliver, path = settings.deliver, ("deliver", "outputs")
@@ -186,6 +200,10 @@ def outputs_can_be_written(settings: Settings) -> Iterator[Fault]:
         yield Fault(path, "cannot be written in broadcast mode, which has no transaction; leave it out")
     if deliver.verdicts == "header":
         yield Fault(path, "needs deliver.verdicts: all, as outputs stand in a body beside their verdict")
+    for number, topic in enumerate(deliver.outputs):
+        if is_reserved(topic):
+            text = "is the name of topics of a group, or of Kafka's own ones, which take no outputs; leave it out"
+            yield Fault((*path, number), text, topic)
 
 
 def lock_is_shorter(settings: Settings) -> Iterator[Fault]:
@@ -289,6 +307,10 @@ CHECKS: tuple[tuple[Check, tuple[KeyPath, ...]], ...] = (
             *(("group",), ("topics",), ("topic_prefix",)),
             *(("retry", name) for name in ("ladder", "rules", "levels", "ordered_ladder")),
         ),
+    ),
+    (
+        forwarded_headers_are_the_records,
+        (("deliver", "forward_headers"), ("deliver", "bearer_token_file"), ("deliver", "signing_secret_file")),
     ),
     (
         outputs_can_be_written,

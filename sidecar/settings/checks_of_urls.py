@@ -47,8 +47,18 @@ CHECKS_OF_URLS = (
 
 
 def exposed(settings: Settings) -> list[str]:
-    """Return a sentence for each secret that would cross a network in plain text."""
+    """Return a sentence for each secret that crosses a network in plain text, and for what a signature leaves open."""
     deliver = settings.deliver
-    if deliver.bearer_token_file is None or deliver.url is None or is_local_url(deliver.url) or is_tls_url(deliver.url):
+    if deliver.url is None or is_local_url(deliver.url) or is_tls_url(deliver.url):
         return []
-    return ["deliver.bearer_token_file: its token crosses the network in plain text, as deliver.url is not https"]
+    sentences = []
+    if deliver.bearer_token_file is not None:
+        sentences.append(
+            "deliver.bearer_token_file: its token crosses the network in plain text, as deliver.url is not https"
+        )
+    if deliver.signing_secret_file is not None and not deliver.envelope and deliver.batch.max_size == 1:
+        sentences.append(
+            "deliver.signing_secret_file: a signature covers the body and the id, and deliver.url is not https: key, "
+            "topic, path and Idempotency-Key can be changed on the way; set deliver.envelope, or use https"
+        )
+    return sentences

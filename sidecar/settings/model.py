@@ -25,6 +25,7 @@ from reconsume.topics.acls import GroupShape
 from reconsume.topics.durations import parse_duration as ms
 from reconsume.topics.levels import Ladder, build_ladder, level_delays, numbered
 from reconsume.topics.names import Names
+from reconsume.topics.outputs import literal_start
 from reconsume.topics.retry_rules import RetryRule
 
 GROUP = text("letters of ASCII, digits and . _ -, because topics are named after it", r"[a-zA-Z0-9._-]{1,249}")
@@ -292,7 +293,8 @@ def is_far(listen: Listen) -> bool:
 def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
     """Return the properties of the group that its users' rights depend on.
 
-    `direct`: the service of a relay writes retries itself.
+    `direct`: the service of a relay writes retries itself. Which topics a glob of `deliver.outputs` means only Kafka
+    knows: they are left out.
     """
     deliver = settings.deliver
     return GroupShape(
@@ -306,6 +308,6 @@ def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
         ui=settings.ui.enabled,
         redrives=settings.ui.enabled and settings.operators.token_file is not None,
         direct=direct,
-        outputs=deliver.outputs,
+        outputs=tuple(name for name in deliver.outputs if literal_start(name) == name),
         ordered=settings.queued,
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from reconsume.sidecar.core.policy import InPlace, Policy
 from reconsume.sidecar.settings.model import Settings
-from reconsume.topics.outputs import OutputTopics
+from reconsume.topics.outputs import AllowedOutputs
 
 
 def build_policy(settings: Settings, instance: str) -> Policy:
@@ -39,10 +39,10 @@ def build_policy(settings: Settings, instance: str) -> Policy:
     )
 
 
-def output_topics_of(settings: Settings) -> OutputTopics | None:
-    """Return where records may go that the service asks to be written; None: nowhere."""
+def allowed_outputs_of(settings: Settings) -> AllowedOutputs | None:
+    """Return the topics to which the service may have records written; None: none (contract 1.12)."""
     outputs = settings.deliver.outputs
-    return OutputTopics(outputs, settings.topic_names) if outputs else None
+    return AllowedOutputs(outputs, settings.topic_names) if outputs else None
 
 
 def deaths_of(settings: Settings) -> int | None:

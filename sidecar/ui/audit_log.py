@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError, SetupError
-from reconsume.sidecar.files import open_plain
+from reconsume.sidecar.files import open_plain, open_private
 
-MODE = 0o600
 SHOWN = 200
 TAIL = 256 * 1024
 """Bytes at the end of the file that are read to show it."""
@@ -52,12 +51,10 @@ class AuditLog:
         at = wall()
         line = json.dumps({"v": 1, "at": at, "action": action, **actor._asdict(), **facts})
         try:
-            with self._lock:
-                handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, MODE)
-                with open(handle, "ab") as file:  # noqa: PTH123 - the mode must be right from the beginning
-                    file.write(line.encode() + b"\n")
-                    file.flush()
-                    os.fsync(file.fileno())
+            with self._lock, open_private(self.path) as file:
+                file.write(line.encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
             raise SetupError(
                 f"the audit log {self.path} (operators.audit_file) cannot be written: {error.strerror}"

@@ -11,6 +11,7 @@ from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Topic
 from reconsume.sidecar.kafka.client_config import view_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.view.age import PositionsAnswer, ask_events
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.store import retention_of
@@ -70,7 +71,7 @@ class SparkForm:
         self.empty = f"nothing was ever written to {names.view}: does the Spark job run?"
         self._names = names
         # Used only for committed offsets. The consumer that reads must work without a right to the job's group.
-        self._job = Consumer(view_config(kafka, names.view_group, client))
+        self._job = make_client(Consumer, view_config(kafka, names.view_group, client))
 
     def item(self, message: Message, moment: int) -> Item | BadRow:
         kind = self.kinds[message.topic() or ""]

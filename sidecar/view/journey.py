@@ -13,6 +13,7 @@ from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
 from reconsume.sidecar.printable import plural
@@ -66,11 +67,11 @@ def read_journey(
     topic does not exist.
     """
     config = view_config(kafka, names.retry_group, CLIENT)
-    consumer = Consumer(config)
+    consumer = make_client(Consumer, config)
     try:
         topic = _events_topic(cluster := Cluster(kafka, CLIENT), names.events)
         spans = _spans(cluster, topic, since)
-        reader = RangeReader(consumer, spans, lambda: Consumer(whole_fetches(config)))
+        reader = RangeReader(consumer, spans, lambda: make_client(Consumer, whole_fetches(config)))
         journey = _journey_in(reader, names, record, spans, most, progress)
         unled = ", ".join(f"{name}[{number}]" for name, number in unled_partitions([topic]))
         reasons = [journey.missing, f"without a leader, and so not read: {unled}" if unled else ""]

@@ -17,6 +17,7 @@ from reconsume.sidecar.clock import now
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, unled_partitions
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.few_messages import next_messages
 from reconsume.sidecar.kafka.gaps import UntilGap
 from reconsume.sidecar.view.age import PositionsAnswer
@@ -72,7 +73,7 @@ class ViewReader:
         self._cluster = Cluster(kafka)
         self._config = view_config(kafka, names.retry_group, client)
         self._small = form.source is Source.EVENTS
-        self._consumer = Consumer(self._config)
+        self._consumer = make_client(Consumer, self._config)
         self._has_read = False
         """Whether the consumer was ever told to read something."""
         self._topics: Mapping[str, Topic] = {}
@@ -210,7 +211,7 @@ class ViewReader:
         self._has_read |= bool(self._positions)
 
     def _renew_consumer(self) -> None:
-        former, self._consumer = self._consumer, Consumer(self._config)
+        former, self._consumer = self._consumer, make_client(Consumer, self._config)
         former.close()
         self._begin_reading()
 

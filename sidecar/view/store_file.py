@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 from typing import IO
 
-from reconsume.sidecar.files import TemporaryFolder
+from reconsume.sidecar.files import TemporaryFolder, open_private, private_folder
 from reconsume.sidecar.view.file_turns import opening
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.store import BOUND, Bound, ViewStore
@@ -24,15 +24,18 @@ _LOG = logging.getLogger("reconsume.view")
 def open_store(folder: Path | None, group: str, source: Source = Source.SPARK, bound: Bound = BOUND) -> ViewStore:
     """Open a file that no other sidecar uses, with what an earlier start left in it. Raises OSError, sqlite3.Error.
 
-    `folder` is None for a temporary folder, which is removed when the store is closed. `source`: what it is made from.
+    The file is in a folder of this user's own in `folder`, which others may write to. None: in a temporary folder,
+    which is removed when the store is closed. `source`: what it is made from.
     """
-    temporary = TemporaryFolder("reconsume-view-") if folder is None else None
-    folder = temporary.path if temporary is not None else folder
-    assert folder is not None
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    name, lock = _lock_file(folder, f"{group}-{FILES[source]}")
+    temporary = None
+    if folder is None:
+        temporary = TemporaryFolder("reconsume-view-")
+        own = temporary.path
+    else:
+        own = private_folder(folder)
+    name, lock = _lock_file(own, f"{group}-{FILES[source]}")
     try:
-        with opening(path := folder / f"{name}.sqlite"):
+        with opening(path := own / f"{name}.sqlite"):
             return _opened(path, lock, temporary, bound)
     except BaseException:
         lock.close()
@@ -43,7 +46,7 @@ def _lock_file(folder: Path, prefix: str) -> tuple[str, IO[bytes]]:
     """Return the first name that no process holds, with its lock. The lock ends with the process, however it ends."""
     for number in range(MOST_FILES):
         name = f"{prefix}-{number}"
-        lock = (folder / f"{name}.lock").open("ab")
+        lock = open_private(folder / f"{name}.lock")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
+from reconsume.sidecar.files import open_private
 from reconsume.topics import versions
 from reconsume.topics.attempt import attempt_of
 from reconsume.topics.events import RANKS, Event
@@ -99,7 +99,7 @@ class Item(NamedTuple):
 def connect(path: Path) -> sqlite3.Connection:
     """Open a connection to a file of this schema. Raises sqlite3.DatabaseError if the file is broken or lacks rows."""
     # Created here and not by SQLite: no other user may read what the records' ids and reasons say.
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    open_private(path).close()
     connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_SECONDS)
     try:
         # NORMAL syncs the log before it is written back. Without that, a power loss could keep positions and lose rows.

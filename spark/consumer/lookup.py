@@ -18,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from reconsume.spark.consumer.offsets import PartitionName
+from reconsume.topics.client_rules import checked_client
 from reconsume.topics.names import canonical_delay
 
 SECONDS = 30.0
@@ -47,7 +48,7 @@ class Lookup:
     """
 
     def __init__(self, client: Mapping[str, str], levels: Mapping[str, int]) -> None:
-        self._admin = AdminClient(dict(client))
+        self._admin = checked_client(AdminClient, dict(client))
         self._required = frozenset(levels)
         self._levels = dict(levels)
 

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from reconsume.spark.consumer.offsets import PartitionName, Range
 from reconsume.spark.consumer.record import REPLACED
+from reconsume.topics.client_rules import checked_client
 from reconsume.topics.retry_headers import Headers
 
 STALL = 60.0
@@ -37,7 +38,7 @@ def read(client: Mapping[str, str], ranges: Sequence[Range]) -> Iterator[Row]:
 
     Raises ReadError or KafkaException.
     """
-    consumer = Consumer(reader_config(client))
+    consumer = checked_client(Consumer, reader_config(client))
     ends: dict[PartitionName, int] = {
         (offset_range.topic, offset_range.partition): offset_range.end for offset_range in ranges
     }

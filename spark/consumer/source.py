@@ -33,6 +33,7 @@ from reconsume.spark.consumer.offsets import (
     to_json,
 )
 from reconsume.spark.consumer.reader import Row, read
+from reconsume.topics.client_rules import check_properties
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -70,11 +71,13 @@ class Options(NamedTuple):
 def options_of(options: Mapping[str, str]) -> Options:
     """Return the options from Spark's texts; those of the client begin with `client.`.
 
-    Raises ValueError if one is missing or not valid.
+    Raises ValueError if one is missing or not valid, or would bring code along (contract 14.6).
     """
+    options = {name.lower(): value for name, value in options.items()}  # as Spark compares them
     client = {name[len(CLIENT) :]: value for name, value in options.items() if name.startswith(CLIENT)}
     if "bootstrap.servers" not in client or "levels" not in options:
         raise ValueError(f"the source {NAME} needs the options client.bootstrap.servers and levels")
+    check_properties(client)
     levels = {str(topic): int(delay) for topic, delay in json.loads(options["levels"]).items()}
     most, tasks = int(options.get("most", MOST)), int(options.get("tasks", TASKS))
     if not levels or most < 1 or tasks < 1:

@@ -117,6 +117,34 @@ def test_a_token_that_crosses_a_network_in_plain_text_is_a_warning(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("url", "more", "warned"),
+    [
+        ("http://h:1/", (), True),
+        ("http://h:1/", ("deliver.envelope=true",), False),
+        ("http://h:1/", ("deliver.batch.max_size=8",), False),
+        ("https://h:1/", (), False),
+        ("http://127.0.0.1:1/", (), False),
+    ],
+)
+def test_what_a_signature_does_not_cover_on_a_network_is_a_warning(
+    tmp_path: Path, url: str, more: tuple[str, ...], warned: bool
+) -> None:
+    (tmp_path / "secret").write_text("whsec_" + "A" * 44)
+    sets = (f"deliver.signing_secret_file={tmp_path}/secret", ALLOWED, f"deliver.url={url}", *more)
+    words = [word for one in sets for word in ("--set", one)]
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), *words)
+    assert shown.exit_code == 0, shown.stderr
+    assert ("can be changed on the way; set deliver.envelope" in shown.stderr) == warned
+
+
+@pytest.mark.parametrize(("size", "limit"), [("64KiB", ""), ("1MiB", ""), ("16MiB", "320Mi")])
+def test_the_memory_that_large_answers_need_is_a_warning(tmp_path: Path, size: str, limit: str) -> None:
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", f"deliver.max_answer={size}")
+    assert shown.exit_code == 0, shown.stderr
+    assert (f"deliver.max_answer = {size} needs a memory limit of {limit}" in shown.stderr) == bool(limit)
+
+
+@pytest.mark.parametrize(
     ("sets", "warnings"),
     [
         ((), ()),

@@ -232,6 +232,15 @@ def test_what_the_pod_had_stays_and_the_sidecar_comes_after_it() -> None:
     assert mounts["reconsume-secret-kafka-ca"] == "/etc/reconsume-secrets/kafka.ca"
 
 
+def test_secrets_whose_volumes_would_have_one_name_are_refused_and_one_secret_twice_is_one() -> None:
+    """Given a name with a dot and one with a hyphen, then neither is left out in silence."""
+    shown = inject(*WISH, "--secrets", "bank.key,bank-key", stdin=DEPLOYMENT)
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert "bank-key and bank.key would be one volume" in shown.stderr
+    pod = template(yaml.safe_load(changed(DEPLOYMENT, *WISH, "--secrets", "user,user")))
+    assert [one["name"] for one in pod["spec"]["volumes"]].count("reconsume-secret-user") == 1
+
+
 def test_the_image_is_of_this_version_unless_it_is_named() -> None:
     assert sidecar(template(yaml.safe_load(changed(DEPLOYMENT, *WISH))))["image"] == image()
 

@@ -19,6 +19,7 @@ from reconsume.spark.consumer.offsets import PartitionName
 from reconsume.spark.consumer.reader import ReadError, Row
 from reconsume.spark.consumer.record import REPLACED
 from reconsume.spark.consumer.source import LevelsReader, Options, options_of
+from reconsume.topics.client_rules import NATIVE
 from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
@@ -291,3 +292,13 @@ def test_options_are_read_and_what_is_missing_is_said() -> None:
     for wrong in ({"levels": "{}"}, {"most": "0"}, {"tasks": "0"}):
         with pytest.raises(ValueError, match="at least 1"):
             options_of({**given, **wrong})
+
+
+@pytest.mark.parametrize("prefix", ["client.", "CLIENT.", "Client."])
+@pytest.mark.parametrize("name", sorted(NATIVE))
+def test_an_option_that_brings_code_along_is_refused_in_every_spelling(name: str, prefix: str) -> None:
+    """Spark hands on what SQL, Scala and Python gave as options, in any case (contract 14.6)."""
+    good = {"client.bootstrap.servers": "h:1", "levels": '{"l": 5}'}
+    for spelled in (name, name.upper(), f"{name} "):
+        with pytest.raises(ValueError, match="may not bring code along"):
+            options_of({**good, f"{prefix}{spelled}": "/tmp/evil"})

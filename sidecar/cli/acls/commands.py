@@ -23,7 +23,9 @@ from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load
 from reconsume.sidecar.settings.model import group_of
+from reconsume.sidecar.settings.policy import allowed_outputs_of
 from reconsume.topics.acls import Permission, User, permissions_of
+from reconsume.topics.outputs import literal_start
 from reconsume.topics.removed import removed_levels
 
 if TYPE_CHECKING:
@@ -141,6 +143,8 @@ def export(
         "levels of an earlier configuration are not in this list: until these topics are empty, keep their rights with "
         "--set retry.levels=table, or with the list that they were in"
     )
+    if globs := globs_of(settings):
+        talk(f"topics that match {', '.join(globs)} of deliver.outputs are not in this list: `acls plan` names them")
     if form is Form.STRIMZI:
         users = [user_resource(user_name(principals[who]), rights, cluster, login) for who, rights in wanted.items()]
         sys.stdout.write(documents(users))
@@ -156,6 +160,11 @@ def named(settings: Settings, roles: list[User] | None, principals: list[str] | 
         return principals_of(settings.group, roles or list(User), principals or ())
     except ValueError as fault:
         raise typer.BadParameter(str(fault)) from fault
+
+
+def globs_of(settings: Settings) -> list[str]:
+    """Return the globs of `deliver.outputs`, whose topics only Kafka knows."""
+    return [name for name in settings.deliver.outputs if literal_start(name) != name]
 
 
 def look(
@@ -177,6 +186,15 @@ def look(
     if group.names.per_topic:
         levels = removed_levels(group.names, group.topics, there)
         removed |= {level.name for level in levels if not level.others}
+    # By name: a right by prefix would also reach topics that nobody has thought of, those of a group among them.
+    if (allowed := allowed_outputs_of(settings)) is not None:
+        matching = {*group.outputs, *filter(allowed.allows, there)}
+        group = replace(group, outputs=tuple(sorted(matching)))
+    if globs := globs_of(settings):
+        talk(
+            f"topics that match {', '.join(globs)} of deliver.outputs get rights by name; for those that are created "
+            "later, run `acls apply` again"
+        )
     group = replace(group, removed=tuple(sorted(removed)))
     return acls, make_plan(group, whose, acls.found())
 

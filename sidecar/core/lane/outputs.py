@@ -34,4 +34,4 @@ def is_about_output(refusal: Refusal) -> bool:
     if not entry.outputs or refusal.about == "partition":
         return False
     topic = refusal.where.partition("[")[0]
-    return not topic or any(copy.topic == topic for copy in entry.writes[-entry.outputs :])
+    return not topic or any(copy.topic == topic for copy in entry.output_writes)

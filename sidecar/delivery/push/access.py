@@ -18,6 +18,7 @@ from reconsume.sidecar.delivery.push.credentials import Credentials, digest_of_f
 from reconsume.sidecar.delivery.push.signature import SIGNED_ROOM, authenticated
 from reconsume.sidecar.delivery.push.target import Target
 from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.header_globs import AUTHORIZATION, SIGNATURE
 from reconsume.sidecar.settings.sections.deliver import Deliver
 
 LOOK_EVERY = 10.0
@@ -49,6 +50,10 @@ class ServiceCredentials:
                 self.problem = "; ".join(fault.problems)
                 text = "credentials for the service cannot be used; the former stay in use: %s"
                 _LOG.error(text, self.problem, extra={"event": "service-credentials-unusable"})
+                continue
+            except Exception:  # noqa: BLE001 - a file must never end this loop: renewed ones would not be taken up
+                self.problem = "a fault of the sidecar, which the log names"
+                _LOG.exception("reading the credentials for the service failed", extra={"event": "fault"})
                 continue
             self.problem = ""
             if newer is not None:
@@ -92,9 +97,11 @@ class Access:
         return (len(current.token) + TOKEN_SLACK if current.token else 0) + (SIGNED_ROOM if current.secrets else 0)
 
     @property
-    def signed(self) -> bool:
-        """Whether requests are signed."""
-        return bool(self._credentials.current.secrets) and self._signs
+    def written(self) -> frozenset[str]:
+        """The names of the headers that are added, in lower case. They never change: a file that was named stays so."""
+        current = self._credentials.current
+        signature = SIGNATURE if current.secrets and self._signs else frozenset()
+        return signature | ({AUTHORIZATION} if current.token and self._known else frozenset())
 
     def context(self) -> ssl.SSLContext | None:
         """Return the context of connections that are made now."""

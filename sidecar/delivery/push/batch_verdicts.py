@@ -7,20 +7,26 @@ it. A list that names none of them is the service's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from reconsume.sidecar.core.outcome import Outcome, output_refused
 from reconsume.sidecar.core.record import Record
 from reconsume.sidecar.delivery.verdict import (
     MISSING,
     NO_ID,
+    OTHER,
     OUR_TYPE,
+    TOO_LONG,
     UNKNOWN_ID,
     UNKNOWN_WORD,
     UNREADABLE,
     OddAnswer,
     Unreadable,
+    VerdictBody,
     VerdictFields,
     VerdictHeaders,
     VerdictRules,
@@ -33,8 +39,31 @@ from reconsume.sidecar.delivery.verdict import (
     without_verdict,
 )
 
-FIELDS = ("delay", "level", "reason", "expires", "produce")
-"""The fields beside the word, in the order of `VerdictFields`."""
+MOST_ENTRIES = 4096
+"""Entries of a list of verdicts: four times the records of the largest batch."""
+
+
+class EntryBody(VerdictBody, gc=False):
+    """An entry of a list of verdicts, as it came."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError, which ends the reading, if the list is longer than any of ours."""
+        _count.entries += 1
+        if _count.entries > MOST_ENTRIES:
+            raise ValueError(f"more than {MOST_ENTRIES} entries")
+
+
+class Count(threading.local):
+    """How many entries this thread has read of its response."""
+
+    entries = 0
+
+
+_count = Count()
+ENTRIES, ENTRY = msgspec.json.Decoder(list[EntryBody]), msgspec.json.Decoder(EntryBody)
+NO_ENTRY = VerdictFields(id=OTHER)
+LENIENT = 64 * 1024
+"""Bytes of a list in which each entry is read for itself."""
 
 
 class Verdicts(NamedTuple):
@@ -94,8 +123,11 @@ def read_answer(
         return meaning_of(said, rules)
     if (refusal := without_verdict(said, rules)) is not None:
         return refusal
-    if isinstance(said.verdicts, list) and said.verdicts:
-        return _listed(said.verdicts, ids, rules) or OddAnswer(
+    entries = [] if said.verdicts is None else _entries_of(said.verdicts)
+    if entries is None:  # it may name records of the request, so it is no success
+        return OddAnswer(UNREADABLE, (TOO_LONG,))
+    if entries:
+        return _listed(entries, ids, rules) or OddAnswer(
             UNREADABLE if type_of(noted) == OUR_TYPE else _by_status(status, noted, rules, wall), (NO_ID,)
         )
     return _by_status(status, noted, rules, wall)
@@ -106,17 +138,36 @@ def _by_status(status: int, noted: VerdictHeaders, rules: VerdictRules, wall: in
     return outcome if status < 300 else WholeRefused(status, outcome)
 
 
-def _listed(entries: list[Any], ids: Sequence[str], rules: VerdictRules) -> Verdicts | OddAnswer | None:
+def _entries_of(verdicts: msgspec.Raw) -> list[VerdictFields] | None:
+    """Return the entries of a list of verdicts; empty if it is no list. None if it is too long to be read leniently,
+    and has something else than objects or more of them than any batch.
+
+    Of a short list each entry counts for itself. A long one may not become many times its size (contract 13.3).
+    """
+    raw = memoryview(verdicts)
+    if bytes(raw[:1]) != b"[":
+        return []
+    _count.entries = 0
+    try:
+        if len(raw) > LENIENT:
+            return [entry.fields() for entry in ENTRIES.decode(verdicts)]
+        singles = msgspec.json.decode(verdicts, type=list[msgspec.Raw])
+        return [ENTRY.decode(one).fields() if bytes(memoryview(one)[:1]) == b"{" else NO_ENTRY for one in singles]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _listed(entries: list[VerdictFields], ids: Sequence[str], rules: VerdictRules) -> Verdicts | OddAnswer | None:
     """Return the outcome of each id; None if the list names none of them."""
     wanted = frozenset(ids)
-    by_id: dict[str, Mapping[str, Any]] = {}
+    by_id: dict[str, VerdictFields] = {}
     clashing: set[str] = set()
     odd: list[str] = []
     for entry in entries:
-        identity = entry.get("id") if isinstance(entry, dict) else None
+        identity = entry.id
         if not isinstance(identity, str) or identity not in wanted:
             odd.append(UNKNOWN_ID)
-        elif by_id.setdefault(identity, entry) != entry:
+        elif _said(by_id.setdefault(identity, entry)) != _said(entry):
             clashing.add(identity)
     if not by_id:
         return None
@@ -133,9 +184,12 @@ def _listed(entries: list[Any], ids: Sequence[str], rules: VerdictRules) -> Verd
     return OddAnswer(Verdicts(outcomes), tuple(odd)) if odd else Verdicts(outcomes)
 
 
-def _outcome_of(entry: Mapping[str, Any], rules: VerdictRules) -> Outcome | OddAnswer:
+def _said(entry: VerdictFields) -> tuple[Any, ...]:
+    """Return what two entries must have in common to say the same."""
+    produce = None if entry.produce is None else bytes(entry.produce)
+    return entry.verdict, entry.delay, entry.level, entry.reason, entry.expires, produce
+
+
+def _outcome_of(entry: VerdictFields, rules: VerdictRules) -> Outcome | OddAnswer:
     """Return the outcome of one entry. An entry of a record of ours without one of our words is unreadable."""
-    word = entry.get("verdict")
-    if not is_word(word):
-        return UNREADABLE
-    return meaning_of(VerdictFields(word, *(entry.get(name) for name in FIELDS)), rules)
+    return meaning_of(entry, rules) if is_word(entry.verdict) else UNREADABLE

@@ -15,6 +15,7 @@ from reconsume.sidecar.delivery.push.signature import LONGEST_TOKEN, secrets_in,
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import read_plain
 from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.tls_context import client_context
 
 CA, CERTIFICATE, KEY = "deliver.tls.ca_file", "deliver.tls.cert_file", "deliver.tls.key_file"
 TOKEN, SECRETS = "deliver.bearer_token_file", "deliver.signing_secret_file"
@@ -84,15 +85,14 @@ def digest_of(contents: Mapping[str, bytes]) -> bytes:
 
 def context_of(files: Mapping[str, Path], contents: Mapping[str, bytes]) -> ssl.SSLContext:
     """Return the context of TLS: what is trusted, and what is shown. Raises ConfigError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks chain and name
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = client_context()
     context.set_alpn_protocols(["http/1.1"])
     if CA in files:
         # So that an intermediate CA, or the certificate itself, can be what is trusted.
         context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
         _load(CA, files, lambda: context.load_verify_locations(cadata=_pem_of(contents[CA])))
     else:
-        context.load_default_certs()
+        _load_public(context)
     if CERTIFICATE in files:
         key = KEY if KEY in files else CERTIFICATE
         if b"ENCRYPTED" in contents[key]:
@@ -129,6 +129,13 @@ def _taken(
     except ValueError as fault:
         faults.append(f"{name} = {files[name]}: {fault}")
         return none
+
+
+def _load_public(context: ssl.SSLContext) -> None:
+    try:
+        context.load_default_certs()
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"the CAs of this machine cannot be read ({type(error).__name__}); set {CA}"]) from None
 
 
 def _load(name: str, files: Mapping[str, Path], load: Callable[[], None]) -> None:

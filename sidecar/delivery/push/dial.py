@@ -116,7 +116,7 @@ async def _dial_address(
             return UNTRUSTED
         name = target.tls_name
         await loop.create_connection(lambda: protocol, address, target.port, ssl=context, server_hostname=name)
-    except OSError as fault:
+    except (OSError, ValueError) as fault:  # the TLS library refuses some names and files by a ValueError
         return tls_reason(fault) if target.tls_name else reason_of(fault)
     return ""
 

@@ -1,7 +1,8 @@
 """Choose which of a record's own headers are sent as HTTP headers, and write them. Pure.
 
-Any client that may produce to the topic can set a record's headers. So they are sent by an allow-list only. None of
-them may have a name that a service trusts (`untrusted_names.py`), and none can end a line. A value that HTTP cannot
+Any client that may produce to the topic can set a record's headers. So they are sent by an allow-list only
+(`settings/header_globs.py`). None of them frames the request or has a name that the sidecar writes, and none can end a
+line. A value that HTTP cannot
 carry is sent as base64; an attribute of a CloudEvent percent-encoded, as its HTTP binding says. A header that does not
 fit is left out. Headers of a trace and of a CloudEvent are sent once, and first. If a record has one of them twice, the
 last one counts, as for Kafka's clients: HTTP servers would join both into an invalid value. The envelope form carries
@@ -17,16 +18,13 @@ from collections.abc import Container
 from typing import NamedTuple
 from urllib.parse import quote
 
-from reconsume.sidecar.delivery.push.untrusted_names import is_trusted, plain_name
 from reconsume.sidecar.delivery.verdict import OUR_TYPE
-from reconsume.topics.other_group_headers import ORIGINAL, is_original
+from reconsume.sidecar.settings.header_globs import EVENTS, as_servers_read, compared, is_reserved
 from reconsume.topics.render_headers import DROPPED
 from reconsume.topics.retry_headers import Headers
 
 LONGEST_NAME = 128
 TOKEN = re.compile(rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{LONGEST_NAME}}}")
-SIGNATURE = frozenset({"webhook-id", "webhook-timestamp", "webhook-signature"})
-"""The lines of a signature of Standard Webhooks."""
 TRACE = frozenset({"traceparent", "tracestate", "baggage"})
 CLOUD_EVENT, CLOUD_EVENT_ON_WIRE = "ce_", "ce-"
 TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -58,19 +56,18 @@ class Own(NamedTuple):
 class Forward:
     """The allow-list of headers, with a cache of the names seen."""
 
-    __slots__ = ("_dropped", "_names", "_once", "_patterns", "_signed", "_trace_only")
+    __slots__ = ("_dropped", "_names", "_once", "_patterns", "_trace_only", "_written")
 
     def __init__(
         self,
         patterns: tuple[str, ...],
         trace_only: bool = False,
         dropped: Container[str] = DROPPED,
-        signed: bool = False,
+        written: Container[str] = (),
     ) -> None:
-        """`signed`: the sidecar signs requests itself, so that no record may bring lines of a signature."""
-        self._dropped = dropped
-        self._signed = signed
-        self._patterns = tuple(pattern.lower() for pattern in patterns)
+        """`written`: names of what the sidecar adds to each request, which no record may bring."""
+        self._dropped, self._written = dropped, written
+        self._patterns = tuple(EVENTS if pattern == "*" else compared(pattern) for pattern in patterns)
         self._trace_only = trace_only
         self._names: dict[str, str] = {}
         self._once: set[str] = set()
@@ -105,7 +102,7 @@ class Forward:
             self._names.clear()
             self._once.clear()
         name = wire_name(key, self._patterns, self._dropped)
-        if (self._trace_only and name not in TRACE) or (self._signed and plain_name(key.lower()) in SIGNATURE):
+        if (self._trace_only and name not in TRACE) or as_servers_read(key) in self._written:
             name = DROP
         if name is CONTENT_TYPE or name in TRACE or name.startswith(CLOUD_EVENT_ON_WIRE):
             self._once.add(name)
@@ -116,7 +113,7 @@ class Forward:
 def wire_name(key: str, patterns: tuple[str, ...], dropped: Container[str] = DROPPED) -> str:
     """Return the name under which headers called `key` are sent; DROP if they are not.
 
-    `patterns`: the operator's globs, in lower case.
+    `patterns`: the operator's names and globs, as they are `compared`.
     """
     small = key.lower()
     if small == "content-type":
@@ -127,10 +124,7 @@ def wire_name(key: str, patterns: tuple[str, ...], dropped: Container[str] = DRO
         return CLOUD_EVENT_ON_WIRE + small[len(CLOUD_EVENT) :]
     if small in TRACE:
         return small
-    # Of a name of ours that was kept, the name itself is judged: services trust some that begin with `original`.
-    judged = small[len(ORIGINAL) :] if is_original(key) else small
-    allowed = any(fnmatch.fnmatchcase(small, pattern) and is_trusted(judged, pattern) for pattern in patterns)
-    if not allowed:
+    if is_reserved(key) or not any(fnmatch.fnmatchcase(compared(key), pattern) for pattern in patterns):
         return DROP
     return small if small.startswith(CLOUD_EVENT_ON_WIRE) else key
 

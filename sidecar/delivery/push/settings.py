@@ -51,8 +51,8 @@ class PushSettings(msgspec.Struct, frozen=True):
     """Records in one request at most."""
     reserved: int = 0
     """Characters of a request's head that are kept free for the lines of its sender (`signature.py`)."""
-    signed: bool = False
-    """Whether requests are signed: then a record cannot have headers of a signature sent."""
+    written: frozenset[str] = frozenset()
+    """Names of the headers that the sidecar adds to requests (token, signature), which no record can have sent."""
     longest_answer: int = LONGEST_BODY
     """Bytes of an answer that may be a verdict, with its outputs."""
     answer_memory: int = 16 << 20

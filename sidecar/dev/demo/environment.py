@@ -23,7 +23,7 @@ from reconsume.sidecar.dev.demo.shop.web import HOST, free_port
 from reconsume.sidecar.dev.demo.view import start_job
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from reconsume.sidecar.errors import BrokerError, SetupError
-from reconsume.sidecar.files import temporary_path
+from reconsume.sidecar.files import temporary_path, write_private
 from reconsume.sidecar.java.download_bar import progress_bar
 from reconsume.sidecar.java.orphan_guard import OrphanGuard
 from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -202,7 +202,7 @@ def await_port(ledger: LedgerReader, service: Child) -> int:
 
 def write_settings(file: Path, tree: dict[str, Any]) -> Settings:
     """Write the sidecar's configuration, and load it as the sidecar will."""
-    file.write_text(yaml.safe_dump(tree, sort_keys=False), "utf-8")
+    write_private(file, yaml.safe_dump(tree, sort_keys=False))
     return load(file, (), {})
 
 

@@ -16,6 +16,8 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from reconsume.sidecar.files import open_private
+
 Verdict: TypeAlias = Literal["commit", "retry", "dead-letter", "none"]
 """The service's answer; `none`: no answer, because the connection was cut or the caller had gone."""
 
@@ -114,12 +116,13 @@ class LedgerWriter:
     """A writer that appends lines."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
+        self._file = open_private(path)
         self._encode = msgspec.json.Encoder().encode
 
     def write(self, line: Line) -> None:
         """Append one line, in one write."""
         self._file.write(self._encode(line) + b"\n")
+        self._file.flush()
 
     def close(self) -> None:
         self._file.close()
@@ -129,7 +132,7 @@ class LedgerReader:
     """A reader of a file that still grows; `lines` holds everything read so far."""
 
     def __init__(self, path: Path) -> None:
-        path.touch()
+        open_private(path).close()
         self.lines: list[Line] = []
         self._file = path.open("rb")
         self._rest = b""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import itertools
-import os
 import secrets
 import socket
 import time
@@ -21,6 +20,7 @@ from reconsume.sidecar.dev.demo.plan import make_plan
 from reconsume.sidecar.dev.demo.shop.web import HOST, free_port
 from reconsume.sidecar.dev.demo.traffic import Traffic
 from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.files import open_private, write_private
 from reconsume.sidecar.java.spark_job import prepare
 from reconsume.sidecar.ui.sign_in_link import query_of_link
 
@@ -165,10 +165,10 @@ def own_log(file: Path) -> Iterator[Path]:
     for number in itertools.count(1):
         named = file if number == 1 else file.with_suffix(f".{number}.log")
         try:
-            handle = os.open(named, os.O_CREAT | os.O_WRONLY, 0o600)
+            log = open_private(named, "r+b")
         except OSError as error:
             raise SetupError(f"{named}: the sidecar's log cannot be written: {error.strerror}") from error
-        with os.fdopen(handle, "wb") as held:
+        with log as held:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -181,8 +181,7 @@ def own_log(file: Path) -> Iterator[Path]:
 def sections(home: Path, ports: tuple[int, int], token: str, *, view: bool) -> Mapping[str, Any]:
     """Return the sections of the sidecar's configuration that the demo has not: known ports and a dashboard."""
     file = home / "token"
-    file.write_text(token, "utf-8")
-    file.chmod(0o600)
+    write_private(file, token)
     api, dashboard = ports
     return {
         "api": {"listen": f"{HOST}:{api}", "probe_listen": None},

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.files import open_private
 from reconsume.sidecar.java.orphan_guard import OrphanGuard
 
 STOP_SECONDS = 45.0
@@ -26,7 +27,7 @@ class Child:
         self.log = log or folder / f"{name}.log"
         # Settings come only from the generated file, not from variables in the user's shell.
         environ = {key: value for key, value in os.environ.items() if not key.startswith("RECONSUME_")}
-        with self.log.open("ab") as file:
+        with open_private(self.log) as file:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *command],
                 stdin=subprocess.DEVNULL,

@@ -14,6 +14,7 @@ from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span
 from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.few_messages import few_messages
 from reconsume.sidecar.kafka.messages import read_headers
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
@@ -27,7 +28,7 @@ DUMP_SECONDS = 60.0
 def reader_of(bootstrap: str) -> Consumer:
     """Return a consumer that joins and commits nothing."""
     config = follower_config({"bootstrap.servers": bootstrap}, CLIENT, CLIENT)
-    return Consumer({**config, "fetch.wait.max.ms": 50, "log_level": 0})
+    return make_client(Consumer, {**config, "fetch.wait.max.ms": 50, "log_level": 0})
 
 
 def spans_of(bootstrap: str, topics: Iterable[str]) -> dict[PartitionName, Span]:

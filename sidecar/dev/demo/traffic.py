@@ -9,14 +9,15 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from reconsume.sidecar.dev.demo.orders import TOPIC, Order
 from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.clients import make_client
 
 
 class Traffic:
     """A producer of `orders`, evenly over `seconds`, from the first call of `step`."""
 
     def __init__(self, bootstrap: str, orders: Sequence[Order], seconds: float) -> None:
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
+        self._producer = make_client(
+            Producer, {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "log_level": 0}
         )
         self._orders, self._seconds = orders, seconds
         self._began: float | None = None

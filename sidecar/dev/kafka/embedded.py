@@ -29,10 +29,11 @@ from reconsume.sidecar.dev.kafka.node import Node
 from reconsume.sidecar.dev.kafka.node_config import HOST, LOG4J, Plan, heap, java_command, server_properties
 from reconsume.sidecar.dev.kafka.releases import USUAL, lock_of
 from reconsume.sidecar.errors import SetupError
-from reconsume.sidecar.files import temporary_path
+from reconsume.sidecar.files import temporary_path, write_private
 from reconsume.sidecar.java.find_java import find_java
 from reconsume.sidecar.java.jars import Progress, fetch
 from reconsume.sidecar.java.orphan_guard import OrphanGuard
+from reconsume.sidecar.kafka.clients import make_client
 
 READY_SECONDS = 60.0
 """Seconds that a start may take; alone it needs 2 to 4 s, on a loaded machine several times that."""
@@ -152,8 +153,8 @@ class EmbeddedKafka:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for plan in plans:
             plan.folder.mkdir(parents=True, exist_ok=True)
-            plan.properties.write_text(server_properties(plan, plans, overrides), "utf-8")
-        (self.folder / LOG4J_FILE).write_text(LOG4J, "utf-8")
+            write_private(plan.properties, server_properties(plan, plans, overrides))
+        write_private(self.folder / LOG4J_FILE, LOG4J)
 
     def _format_all(self, lock: Path, features: Mapping[str, int], seconds: float) -> None:
         """Write the cluster id and the first metadata into each empty data folder."""
@@ -242,7 +243,7 @@ def _brokers(address: str, cluster: str) -> set[int]:
     Each call has a client of its own. A node that has just woken lists topics and no broker, itself included. Once in
     50 times a client that asked then got no answer any more, where a new one did (as in librdkafka#5301).
     """
-    client = AdminClient(QUIET | {"bootstrap.servers": address})
+    client = make_client(AdminClient, QUIET | {"bootstrap.servers": address})
     try:
         metadata = client.list_topics(timeout=1)
     except KafkaException:

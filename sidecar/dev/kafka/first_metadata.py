@@ -19,6 +19,7 @@ from pathlib import Path
 
 from reconsume.sidecar.dev.kafka.node import Node
 from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.files import open_private, write_private
 from reconsume.sidecar.java.jars import cache_folder
 
 CHECKPOINT, META = "bootstrap.checkpoint", "meta.properties"
@@ -80,7 +81,7 @@ def _copy(kept: Path, node: Node, cluster: str) -> None:
     data.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(kept, data / CHECKPOINT)
     lines = {"version": 1, "cluster.id": cluster, "node.id": node.id, "directory.id": _new_id()}
-    (data / META).write_text("".join(f"{name}={value}\n" for name, value in lines.items()), "utf-8")
+    write_private(data / META, "".join(f"{name}={value}\n" for name, value in lines.items()))
 
 
 def _run(node: Node, tool: Sequence[str], cluster: str, features: Mapping[str, int], seconds: float) -> None:
@@ -88,7 +89,7 @@ def _run(node: Node, tool: Sequence[str], cluster: str, features: Mapping[str, i
     # With `=`, because one id in 64 begins with a dash and would be read as an option.
     command = [*tool, "format", f"--cluster-id={cluster}", f"--config={node.plan.properties}", *levels]
     try:
-        with node.plan.log.open("ab") as log:
+        with open_private(node.plan.log) as log:
             subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, timeout=seconds, check=True)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):  # its text is the whole class path
         raise SetupError(f"Kafka node {node.id} cannot format its data folder:", node.log_tail()) from None

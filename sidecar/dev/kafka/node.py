@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from reconsume.sidecar.dev.kafka.node_config import Plan
 from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.files import open_private
 from reconsume.sidecar.java.orphan_guard import STOP_SECONDS
 
 TAIL_LINES = 30
@@ -62,7 +63,7 @@ class Node:
         if self.running:
             raise SetupError(f"node {self.id} is running already")
         self._paused = False
-        with self.plan.log.open("ab") as log:
+        with open_private(self.plan.log) as log:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,

@@ -16,6 +16,7 @@ from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, not_checked
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS, sentence_of
 from reconsume.topics.names import Names
 
@@ -64,7 +65,7 @@ def measured(kafka: Mapping[str, str], names: Names, partitions: Mapping[int, in
         "delivery.report.only.error": False,
         "log_level": 0,
     }
-    producer = Producer(config)
+    producer = make_client(Producer, config)
     producer.init_transactions(FIRST_ANSWER_SECONDS)
     producer.begin_transaction()
     try:

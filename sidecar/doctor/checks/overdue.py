@@ -19,6 +19,7 @@ from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic
 from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
@@ -105,7 +106,7 @@ def first_records(
     if not spans:
         return firsts
     config = whole_fetches(follower_config(cluster.kafka, group.names.retry_group, cluster.client_id))
-    consumer = Consumer({**config, "log_level": 0})
+    consumer = make_client(Consumer, {**config, "log_level": 0})
     try:
         reader = RangeReader(consumer, spans)
         for message in reader.records(deadline=time.monotonic() + FIRST_ANSWER_SECONDS):

@@ -14,6 +14,7 @@ from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS, code_of, sentence_of
 from reconsume.topics.acls import Permission, Resource
 
@@ -65,7 +66,7 @@ def on_transactions(kafka: Mapping[str, str], right: Permission, mend: str) -> I
     Nothing is written to any topic.
     """
     identity = f"{right.name}{TRY_ID}"
-    producer = Producer({**producer_config(kafka, identity, "reconsume-doctor"), "log_level": 0})
+    producer = make_client(Producer, {**producer_config(kafka, identity, "reconsume-doctor"), "log_level": 0})
     try:
         producer.init_transactions(FIRST_ANSWER_SECONDS)
     except KafkaException as error:

@@ -31,6 +31,7 @@ from reconsume.sidecar.kafka.admin.descriptions import (
     topic_of,
 )
 from reconsume.sidecar.kafka.client_config import reader_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS, committed_of
 
 SPECS: Mapping[Offset, Callable[[], OffsetSpec]] = {
@@ -183,7 +184,7 @@ class Cluster(Connection):
         config = {**reader_config(self.kafka, group, self.client_id), "isolation.level": "read_uncommitted"}
         # A consumer that never joins. The admin client's own request ends the process (segmentation fault) if the
         # group's coordinator has just moved (librdkafka 2.16, a null group in rd_kafka_handle_OffsetFetch).
-        consumer = Consumer({**config, "log_level": 0})
+        consumer = make_client(Consumer, {**config, "log_level": 0})
         try:
             answers = committed_of(consumer, asked, FIRST_ANSWER_SECONDS, busy)
         except KafkaException as error:

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from reconsume.sidecar.errors import BrokerError, ConfigError
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
     COORDINATOR,
@@ -67,7 +68,7 @@ class Connection:
             "error_cb": lambda error: None if (alive := note()) is None else alive(error),
         }
         try:
-            self.client = AdminClient(config)
+            self.client = make_client(AdminClient, config)
         except KafkaException as error:
             raise ConfigError([f"kafka: {sentence_of(error)}"]) from error
 

@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
 from reconsume.sidecar.core.progress_codec import LONGEST, encode
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from reconsume.sidecar.kafka.committer.transaction import Appended
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
@@ -64,6 +65,7 @@ class Committer(threading.Thread):
     """The thread that commits one lane's batches, one at a time. It calls `report` with each result.
 
     `appended`: takes where copies lie in queue topics, before they are committed; None: nobody reads them here.
+    `outputs`: knows the topics that records of the service go to; None: there are none.
     `member_refused`: is told each time that Kafka refuses a batch as one of no member of the group.
     """
 
@@ -77,6 +79,7 @@ class Committer(threading.Thread):
         registry: CredentialRegistry,
         appended: Appended | None = None,
         member_refused: Callable[[], None] = lambda: None,
+        outputs: KnownOutputs | None = None,
     ) -> None:
         super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
         self.ready = threading.Event()
@@ -93,7 +96,7 @@ class Committer(threading.Thread):
         self._was_large = False
         """Whether a large batch was committed since memory was given back."""
         credentials = registry.register(self.name, self._on_new_credentials)
-        self._supply = ReplaceableProducer(producer_config, self._stopping, credentials, appended)
+        self._supply = ReplaceableProducer(producer_config, self._stopping, credentials, appended, outputs)
 
     @property
     def last_error(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from math import inf
 
 from confluent_kafka import KafkaError, KafkaException
@@ -17,8 +17,9 @@ from confluent_kafka import KafkaError, KafkaException
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.hints import ABSENT
 from reconsume.sidecar.kafka.blocking_calls import CallTimeoutError
+from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
 from reconsume.sidecar.kafka.committer.record_form import STRONGEST, Change, RecordForm
-from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics
+from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics, State
 from reconsume.sidecar.kafka.committer.transaction import Appended, TransactionalProducer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted
 from reconsume.sidecar.kafka.credentials.new_client import refuse
@@ -51,7 +52,9 @@ class ReplaceableProducer:
         stopping: threading.Event,
         credentials: ClientCredentials,
         appended: Appended | None = None,
+        outputs: KnownOutputs | None = None,
     ) -> None:
+        """`outputs`: knows the topics that records of the service go to; None: there are no such records."""
         self.producer: TransactionalProducer | None = None
         """The current producer. None before the first `replace`, and if it was stopped before there was one."""
         self.made = 0
@@ -66,7 +69,7 @@ class ReplaceableProducer:
         """The target topics that exist and refuse records."""
         self.last_error = ""
         self.credentials = credentials
-        self._config, self._appended = config, appended
+        self._config, self._appended, self._outputs = config, appended, outputs
         self._form = RecordForm(config)
         self._id_index = 0
         """The index of the transactional id in use, below IDS."""
@@ -192,11 +195,11 @@ class ReplaceableProducer:
             self.replace()
 
     def look_up_unlisted(self, entries: Sequence[SettledRecord]) -> bool:
-        """Ask Kafka for the topics of these entries that are not known yet; return whether some still are not.
+        """Ask Kafka for the topics of these entries' copies that are not known yet; return whether some still are not.
 
-        Nothing can be written to those yet.
+        Nothing can be written to those yet. Topics of outputs are never asked for: their service chose the names.
         """
-        wanted = {copy.topic for entry in entries for copy in entry.writes}
+        wanted = _topics_of_copies(entries)
         if wanted <= self.partitions.keys() | self._absent:
             return False
         self.refresh_topics(wanted)
@@ -228,7 +231,9 @@ class ReplaceableProducer:
         if self.producer is None or (not anew and time.monotonic() - self._looked_at < LOOK_EVERY):
             return
         self._looked_at = time.monotonic()
-        wanted = names | self.refusing.topics
+        asked = names | self.refusing.topics
+        outputs = {name for name in asked if self._outputs is not None and self._outputs.allowed.allows(name)}
+        wanted, states = asked - outputs, self._output_states()
         known = self.partitions.keys() | self._absent
         targets = self.producer.look([*sorted(wanted - known), *sorted(wanted & known)])
         if unknown := wanted - known - targets.states.keys() - targets.absent:
@@ -237,24 +242,26 @@ class ReplaceableProducer:
         self.partitions |= {name: len(states) for name, states in targets.states.items()}
         for name in targets.absent:
             self.partitions.pop(name, None)
-        self.refusing.looked({**self.refusing.known, **targets.states}, targets.absent)
+        absent_topics = targets.absent | (outputs - states.keys())
+        self.refusing.looked({**self.refusing.known, **targets.states, **states}, absent_topics)
 
     def missing_targets(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
         """Return a refusal for each entry with which a transaction would only wait and fail.
 
         Its topic does not exist or refused records a moment ago, or its partition did and has not changed since.
         """
+        wanted = _topics_of_copies(entries)
         if self.refusing:
             # Before the topics are looked up: the transaction goes by the same list.
-            self.refresh_topics({copy.topic for entry in entries for copy in entry.writes})
-        missing = self.look_up_missing({copy.topic for entry in entries for copy in entry.writes})
+            self.refresh_topics(wanted)
+        missing = self.look_up_missing(wanted)
         refusals = [
             Refusal(entry, "topic", f"topic {copy.topic} is {ABSENT}", copy.topic)
             for entry in (entries if missing else ())
-            for copy in entry.writes
+            for copy in entry.own_writes
             if copy.topic in missing
         ]
-        exact = [(entry, copy) for entry in entries for copy in entry.writes if copy.exact]
+        exact = [(entry, copy) for entry in entries for copy in entry.own_writes if copy.exact]
         if narrow := [(entry, copy) for entry, copy in exact if self._lacks_partition(copy)]:
             self.refresh_topics({copy.topic for _, copy in narrow})
             refusals += [
@@ -262,6 +269,7 @@ class ReplaceableProducer:
                 for entry, copy in narrow
                 if self._lacks_partition(copy)
             ]
+        refusals += self._missing_outputs(entries)
         if self.denied:
             why = {copy.topic: self.denied.why(copy.topic) for entry in entries for copy in entry.writes}
             refusals += [
@@ -275,6 +283,25 @@ class ReplaceableProducer:
             refusals += [Refusal(entry, "partition", f"{name} takes no records", name) for entry, name in where if name]
         return tuple(refusals)
 
+    def _missing_outputs(self, entries: Sequence[SettledRecord]) -> Iterator[Refusal]:
+        """Yield a refusal for each output whose topic or partition was there when its response was read, and is gone.
+
+        The transaction goes by the partitions that are taken over here.
+        """
+        outputs = [(entry, copy) for entry in entries if entry.outputs for copy in entry.output_writes]
+        states = self._output_states() if outputs else {}
+        existing = {copy.topic: states[copy.topic] for _, copy in outputs if copy.topic in states}
+        self.partitions |= {topic: len(partitions) for topic, partitions in existing.items()}
+        self.refusing.known |= existing
+        for entry, copy in outputs:
+            if copy.topic not in existing:
+                yield Refusal(entry, "topic", f"topic {copy.topic} is missing", copy.topic)
+            elif copy.exact and self._lacks_partition(copy):
+                yield Refusal(entry, "topic", f"topic {copy.topic} has no partition {copy.spread}", copy.topic)
+
+    def _output_states(self) -> Mapping[str, list[State]]:
+        return {} if self._outputs is None else self._outputs.states
+
     def _lacks_partition(self, copy: Copy) -> bool:
         """Return whether an exact copy is for a partition that its topic does not have."""
         return copy.spread >= self.partitions.get(copy.topic, copy.spread + 1)
@@ -286,6 +313,8 @@ class ReplaceableProducer:
         """
         abouts = {(refusal.about, refusal.where): refusal.reason for refusal in refusals}
         if any(about != "record" for about, _ in abouts):
+            if self._outputs is not None:
+                self._outputs.look_soon()
             self.refresh_topics({where.partition("[")[0] for _, where in abouts}, anew=True)
         for (about, where), reason in abouts.items():
             if about == "partition":
@@ -318,6 +347,11 @@ class ReplaceableProducer:
         # Errors as text: a handler may keep what it is given, and an error holds the records of its transaction.
         said = [str(one) if isinstance(one, BaseException) else one for one in args]
         _LOG.warning(text, *said, extra={"event": event, "about": about})
+
+
+def _topics_of_copies(entries: Iterable[SettledRecord]) -> set[str]:
+    """Return the topics of what we write ourselves: copies and events, and no outputs."""
+    return {copy.topic for entry in entries for copy in entry.own_writes}
 
 
 def _cannot_end(failure: KafkaException | CallTimeoutError) -> bool:

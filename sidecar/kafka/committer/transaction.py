@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.committer.client_log import ClientLog
 from reconsume.sidecar.kafka.committer.late_end_guard import LateEndGuard
 from reconsume.sidecar.kafka.committer.refusing_partitions import State
@@ -83,7 +84,7 @@ class TransactionalProducer:
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._log, self.throttle = ClientLog(config), Throttle()
-        self._producer = Producer({**self._log.watched(config), "throttle_cb": self.throttle.hear})
+        self._producer = make_client(Producer, {**self._log.watched(config), "throttle_cb": self.throttle.hear})
         self.timestamp: Callable[[], int] = lambda: 0
         """Returns the time to write records with (epoch ms); 0: the client's own."""
         self.appended: Appended = lambda _entries, _located: None

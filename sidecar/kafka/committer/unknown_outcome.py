@@ -12,6 +12,7 @@ from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Parti
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import decode
 from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from reconsume.sidecar.kafka.errors import raise_partition_errors
 from reconsume.sidecar.observability.thread_watch import StopRequest
@@ -49,7 +50,7 @@ def result_in_doubt(
         while not stopping.is_set():
             try:
                 if reader is None:
-                    pending, reader = credentials.pending, Consumer(credentials.newest(config))
+                    pending, reader = credentials.pending, make_client(Consumer, credentials.newest(config))
                 committed = raise_partition_errors(reader.committed(topic_partitions, timeout=ASK_LIMIT))
                 result = _result(batch, written, committed)
                 denied_since = min(denied_since, now := time.monotonic())

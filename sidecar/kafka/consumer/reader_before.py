@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.consumer.committed_offsets import committed
 
 _LOG = logging.getLogger("reconsume.assignment")
@@ -36,7 +37,7 @@ class ReaderBefore:
     def _ask(self, asked: Sequence[Partition]) -> dict[Partition, Progress | None]:
         config = self._config()
         try:
-            consumer = Consumer(config)
+            consumer = make_client(Consumer, config)
         except KafkaException as fault:  # while files are rotated two of them may not match
             held_back = "group %s cannot be asked where it stood: %s"
             _LOG.warning(held_back, config["group.id"], fault, extra={"event": "offset-held-back"})

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from confluent_kafka import KafkaException
 
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, RefusedClient
 from reconsume.sidecar.kafka.errors import sentence_of
 
@@ -40,7 +41,7 @@ def new_client(
     while True:
         each()
         try:
-            client = make(credentials.adopt(config))
+            client = make_client(make, credentials.adopt(config))
         except KafkaException as failure:
             refuse(credentials, failure)
             if stopping.wait(AGAIN):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.credentials.tls import distrust
 from reconsume.sidecar.kafka.errors import sentence_of
 from reconsume.sidecar.masking import text_without_secrets
@@ -141,7 +142,7 @@ def answers(kafka: Mapping[str, str]) -> list[str] | Unreachable:
         "error_cb": told.note,
     }
     try:
-        client = AdminClient(config)
+        client = make_client(AdminClient, config)
     except KafkaException as error:
         return Unreachable(f"the client cannot be made: {sentence_of(error)}", "correct the kafka: section")
     servers = kafka["bootstrap.servers"]

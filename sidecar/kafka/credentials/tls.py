@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from reconsume.sidecar.tls_context import client_context
+
 CONNECT_SECONDS = 2.0
 
 
@@ -51,9 +53,13 @@ def distrust(addresses: Iterable[str], kafka: Mapping[str, str]) -> tuple[str, D
 def context_of(kafka: Mapping[str, str]) -> ssl.SSLContext:
     """Return the TLS context that trusts what the configuration trusts. Raises OSError or ValueError."""
     location = kafka.get("ssl.ca.location", "probe")
-    context = ssl.create_default_context(cadata=kafka.get("ssl.ca.pem"))
-    if location != "probe":
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = client_context()
+    if location == "probe" and "ssl.ca.pem" in kafka:
+        text = kafka["ssl.ca.pem"].encode("ascii", errors="ignore").decode("ascii")  # comments may be anything
+        context.load_verify_locations(cadata=text)
+    elif location == "probe":
+        context.load_default_certs()
+    else:
         where = Path(location)
         context.load_verify_locations(capath=where) if where.is_dir() else context.load_verify_locations(where)
     if kafka.get("ssl.endpoint.identification.algorithm", "https") == "none":
@@ -74,5 +80,5 @@ def certificate_fault(context: ssl.SSLContext, address: str) -> Distrust | None:
             return None
     except ssl.SSLCertVerificationError as error:
         return CAUSES.get(62 if error.verify_code == OTHER_ADDRESS else error.verify_code, CA)
-    except OSError:
+    except (OSError, ValueError):  # a name that is none (RFC 1035) is a ValueError of the TLS library
         return None

@@ -20,6 +20,7 @@ from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, unled_partitions
 from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
@@ -82,7 +83,7 @@ def read_waiting(
         for partition, span in cluster.spans(led).items()
     }
     config = whole_fetches(follower_config(cluster.kafka, names.group, cluster.client_id))
-    consumer = Consumer({**config, "log_level": 0})
+    consumer = make_client(Consumer, {**config, "log_level": 0})
     copies = OpenCopies(policy, by, wanted, progress)
     total = sum(max(0, end - begin) for begin, end in spans.values())
     try:

@@ -11,6 +11,7 @@ from pydantic import Field, GetJsonSchemaHandler, model_validator
 from pydantic_core import CoreSchema
 
 from reconsume.sidecar.settings.addresses import URL_FORMS, check_url, is_tls_url
+from reconsume.sidecar.settings.header_globs import check_header_glob
 from reconsume.sidecar.settings.sections.tls import FILE, Tls
 from reconsume.sidecar.settings.values import Section, duration, many, rate, size, text, whole
 from reconsume.topics.durations import parse_duration as ms
@@ -28,7 +29,7 @@ ENVELOPE = "application/vnd.reconsume+json"
 URL = text(URL_FORMS, r"\S.{0,2047}", check_url).or_null()
 STATUS = whole(300, 599)
 OUTPUT = text("a topic, or a glob of topics like invoices-*", r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
-HEADER_GLOB = text("a header's name or a glob of names, like x-tenant or x-*", r"[!-~]{1,255}")
+HEADER_GLOB = text("a header's name or a glob of names, like x-tenant or x-acme-*", r"[!-~]{1,255}", check_header_glob)
 RATE = rate().or_null()
 CONCURRENCY = whole(1, 65_536)
 TIMEOUT = duration("10ms", "1d")
@@ -199,10 +200,10 @@ class Deliver(Section):
     forward_headers: Annotated[tuple[str, ...], many(HEADER_GLOB, "header names or globs", most=256)] = Field(
         default=(),
         description=(
-            "Which of the record's own headers are sent as HTTP headers of the same name. None by default: a "
-            "record may carry what the service must not trust. Whatever the glob, no header is sent that frames the "
-            "request or that proxies use to say who calls (`Cookie`, `Authorization`, `X-Forwarded-*`, `Remote-User`, "
-            "…). A name with a word like user, client, token or session is sent only if the glob has that word too."
+            "Which of the record's own headers are sent as HTTP headers of the same name; case does not matter, `_` is "
+            "`-`. A glob needs three plain characters, like `x-acme-*`; `*` alone means CloudEvents and the trace, "
+            "which are always sent. Headers that frame the request (`Content-Length`, `Host`, …) or that Reconsume "
+            "writes are never sent. A producer chooses the values: forward no header that your service trusts."
         ),
     )
     content_type: Annotated[str, CONTENT_TYPE] = Field(
@@ -231,8 +232,9 @@ class Deliver(Section):
         default=(),
         description=(
             "Topics, by name or glob, to which a service may have records written with its verdict (`produce` in the "
-            "JSON body), in the transaction that has the record's progress. A glob covers no topic of a group "
-            "(`*-RETRY*`, `*-DLQ`, `*-ORDERED*`), and a main topic of this group must be named. None by default."
+            "JSON body), in the transaction that has the record's progress. Topics of a group (`*-RETRY*`, `*-DLQ`, "
+            "`*-ORDERED*`) and of Kafka (`__*`) are refused, and a main topic of this group must be named. None by "
+            "default."
         ),
     )
     max_answer: Annotated[int, size("64KiB", "16MiB")] = Field(

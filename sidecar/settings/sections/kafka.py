@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from reconsume.sidecar.settings.masks import is_path, is_secret
 from reconsume.sidecar.settings.sections.kafka_secrets import FILED, SUFFIX, Kafka, is_filed
 from reconsume.sidecar.settings.values import Checked, KeyPath, RefusedError, expect_visible
+from reconsume.topics.client_rules import NATIVE, property_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,6 @@ class Fixed:
 
 
 PROGRESS = "progress is committed in the transaction that writes the retries; any other commit would lose records"
-LIBRARY = "it loads a library; whoever may write a configuration may not bring code along"
-COMMAND = "it is a shell command; whoever may write a configuration may not bring code along"
 OWN_ACKS = "a retry is done only when every in-sync replica has it"
 
 FIXED: dict[str, Fixed] = {
@@ -56,11 +55,7 @@ FIXED: dict[str, Fixed] = {
     "metadata.broker.list": Fixed("write bootstrap.servers"),
     "offset.store.method": Fixed(PROGRESS, ("broker",)),
     "offset.store.path": Fixed(PROGRESS),
-    "plugin.library.paths": Fixed(LIBRARY),
-    "ssl.engine.location": Fixed(LIBRARY),
-    "ssl.engine.id": Fixed(LIBRARY),
-    "ssl.providers": Fixed(LIBRARY, ("default", "default,legacy", "legacy,default", "fips,base", "base,fips")),
-    "sasl.kerberos.kinit.cmd": Fixed(COMMAND),
+    **{name: Fixed(why, values) for name, (why, values) in NATIVE.items()},
 }
 """Properties with measured or documented harm, each with its sentence. The value that the sidecar uses is allowed."""
 
@@ -68,10 +63,6 @@ FIXED: dict[str, Fixed] = {
 CODE = re.compile(
     r".*_cb|opaque|interceptors|ssl_engine_callback_data|default_topic_conf|msg_order_cmp|ssl_\w+|logger|on_\w+"
 )
-IN_COMMAND = frozenset({"sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name"})
-"""Properties that librdkafka inserts unchanged into the command `kinit`, which a shell runs."""
-PLAIN = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_./@:+-]*")
-
 LINE_ENDS = re.compile(r"[\t\r\n]")
 """Allowed in any property: certificates have lines, and a variable from a Secret often ends with one."""
 
@@ -136,8 +127,8 @@ def check_property(name: str, property_value: object) -> str:
         raise ValueError(f"cannot be set: {fixed.why}")
     if is_filed(name) and not value.startswith("/"):
         raise ValueError("must be the absolute path of a file that holds it")
-    if name in IN_COMMAND and not PLAIN.fullmatch(value):
-        raise ValueError("may have letters, digits and _./@:+- alone: a shell reads it")
+    if why := property_fault(name, value):
+        raise ValueError(why)
     if not is_secret((name,)) or is_path((name,), value):
         expect_visible(LINE_ENDS.sub("", value))
     check_range(name, value)

@@ -46,6 +46,7 @@ class View(Section):
         default=None,
         description=(
             "Where the file is kept, so that a restart goes on where it was. Sidecars may share it: each has a file "
-            "of its own. null is a temporary folder: each start then reads the whole view anew."
+            "of its own, in a folder that only its user can read (`reconsume-<uid>`). A link, a file or another user's "
+            "folder of that name is refused. null is a temporary folder: each start then reads the whole view again."
         ),
     )

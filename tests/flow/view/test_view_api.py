@@ -124,7 +124,7 @@ def test_hostile_rows_are_counted_and_nothing_stops(scene: Scene) -> None:
 
 def test_a_file_that_is_lost_is_rebuilt_and_the_other_sidecar_does_not_notice(scene: Scene) -> None:
     _, (one, two), folder = scene
-    files = sorted(folder.glob("*.sqlite"))
+    files = sorted(folder.glob("*/*.sqlite"))
     assert len(files) == 2
     files[0].unlink()
     for sidecar in (one, two):
@@ -145,7 +145,7 @@ def test_a_killed_sidecar_serves_what_it_had_and_goes_on(scene: Scene) -> None:
     sidecar.start()
     sidecar.wait_ready()
     sidecar.until(lambda: get(sidecar, f"messages/{row.id}").status == 200, SOON, "it goes on")
-    assert len(list(folder.glob("*.sqlite"))) == 2
+    assert len(list(folder.glob("*/*.sqlite"))) == 2
 
 
 def test_a_view_that_cannot_be_kept_or_is_missing_stops_no_record(

@@ -106,5 +106,5 @@ def test_a_killed_sidecar_goes_on_and_counts_nothing_twice(scene: Scene) -> None
     good = [row for row in dump(group.bootstrap, group.names.events) if (row.value or b"").startswith(b'{"group"')]
     sidecar.until(lambda: shown(sidecar) == folded(good), SOON, "it goes on")
     assert sums(sidecar) == summed(good)
-    assert len(list(folder.glob("*-events-*.sqlite"))) == 2
-    assert not list(folder.glob("*-view-*.sqlite"))
+    assert len(list(folder.glob("*/*-events-*.sqlite"))) == 2
+    assert not list(folder.glob("*/*-view-*.sqlite"))

@@ -15,7 +15,7 @@ from reconsume.sidecar.api.pull import pull_routes
 from reconsume.sidecar.api.retry import RETRY, retry_routes
 from reconsume.sidecar.api.settle import settle_routes
 from reconsume.sidecar.errors import LetterError, RecordError
-from reconsume.topics.outputs import OutputTopics
+from reconsume.topics.outputs import AllowedOutputs
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
 
 WORD = "zq-word-of-the-caller-zq"
@@ -78,7 +78,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | int]:
         *hold_routes(cast(Any, None), lambda: cast(Any, Store())),
         *settle_routes(cast(Any, settle)),
         *retry_routes(cast(Any, None)),
-        *pull_routes(cast(Any, Leases()), "billing", 1_000, OutputTopics(("out",), ())),
+        *pull_routes(cast(Any, Leases()), "billing", 1_000, AllowedOutputs(("out",), ())),
     ]
     access = Access(operators=token, raw_paths=frozenset({RETRY}))
     with serving(build_app(Operation(), lambda: b"", access, calls)) as place:

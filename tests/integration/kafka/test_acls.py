@@ -350,6 +350,31 @@ def test_doctor_fails_and_names_what_is_missing_with_the_command_that_gives_it(
         assert again.exit_code == 0, again.stdout
 
 
+def test_a_glob_of_outputs_gives_rights_by_name_on_what_exists_and_says_that_later_topics_need_another_apply(
+    guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
+) -> None:
+    """Nothing on a topic of a group, this one or another, although the glob matches it too."""
+    names = [f"{group.group}-invoices", f"{group.group}-mail"]
+    for name in (*names, f"{group.group}-ORDERED-x", f"{group.group}-other-DLQ"):
+        create_topic(guarded.bootstrap, name)
+    deliver = {"url": "http://127.0.0.1:1/", "outputs": [f"{group.group}-*"]}
+    file = config_file(tmp_path, group, {"bootstrap.servers": guarded.bootstrap}, deliver=deliver)
+
+    def outputs(command: str) -> tuple[list[str], str]:
+        shown = reconsume("-c", file, "acls", command, "--role", "sidecar", *(["--yes"] if command == "apply" else []))
+        own = {right.name for right in permissions_of(User.SIDECAR, rights_group(group))}
+        topics = [row for row in rows(shown) if row["resource"] == "topic" and row["name"] not in own]
+        assert all((row["operation"], row["pattern"]) == ("WRITE", "literal") for row in topics), topics
+        return sorted(row["name"] for row in topics), shown.stderr
+
+    named, said = outputs("plan")
+    assert named == names
+    assert "for those that are created later, run `acls apply` again" in said
+    outputs("apply")
+    create_topic(guarded.bootstrap, late := f"{group.group}-late")
+    assert outputs("plan")[0] == sorted([*names, late])
+
+
 # --- acls plan, apply, export ----------------------------------------------------------------------------------------
 
 

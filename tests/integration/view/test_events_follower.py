@@ -155,7 +155,7 @@ def test_a_restart_goes_on_and_counts_nothing_twice(
         until(lambda thread=thread, told=told: rows(thread) == folded(told), SECONDS, "the rows are the fold")
         assert sums(thread) == summed(told)
         end(thread)
-    assert [path.name for path in tmp_path.glob("*.sqlite")] == [f"{group}-events-0.sqlite"]
+    assert [path.name for path in tmp_path.glob("*/*.sqlite")] == [f"{group}-events-0.sqlite"]
 
 
 def test_a_topic_that_was_made_anew_is_read_anew(

@@ -15,12 +15,12 @@ from reconsume.sidecar.delivery.outputs import MOST, OutputsRefusedError, read_o
 from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, read_answer
 from reconsume.sidecar.delivery.verdict import OddAnswer, VerdictRules, verdict_from_response
 from reconsume.topics.attempt import Attempt
-from reconsume.topics.outputs import OUTPUT_REFUSED, OutputOf, OutputTopics, output_of, stamped
+from reconsume.topics.outputs import OUR_HEADERS, OUTPUT_REFUSED, AllowedOutputs, OutputOf, output_of, stamped
 from reconsume.topics.transition_records import Copy
 
 WALL = 1_763_690_000_000
 JSON, OURS = (b"content-type", b"application/json"), (b"content-type", b"application/vnd.reconsume+json")
-TOPICS = OutputTopics(("invoices", "mail-*", "orders-copy"), ("mail-orders",))
+TOPICS = AllowedOutputs(("invoices", "mail-*", "orders-copy", "billing-RETRY-POLICY", "*-DLQ", "__*"), ("mail-orders",))
 RULES = VerdictRules(outputs=TOPICS, longest_body=65_536)
 
 GOOD: list[tuple[dict[str, Any], Copy]] = [
@@ -50,6 +50,13 @@ BAD: list[tuple[Any, str]] = [
     ([{"topic": "mail-ORDERED-x"}], "does not allow"),
     ([{"topic": "mail-orders"}], "does not allow"),
     ([{"topic": "mail-\n"}], "does not allow"),
+    ([{"topic": "billing-RETRY-POLICY"}], "does not allow"),
+    ([{"topic": "other-DLQ"}], "does not allow"),
+    ([{"topic": "__consumer_offsets"}], "does not allow"),
+    *(
+        ([{"topic": "invoices", "headers": [["a", None], [name, "AQ=="]]}], "the header 1 is one that Reconsume writes")
+        for name in sorted({*OUR_HEADERS, "RETRY_TRACEPARENT", "RETRY_LATER"})
+    ),
     ([{"topic": "invoices"}, {"topic": "invoices", "val": "x"}], "produce[1]: Object contains unknown field `val`"),
     ([{"topic": "invoices", "key": 5}], "produce[0]: "),
     ([{"topic": "invoices", "value": "a", "json": 5}], "more than one value"),
@@ -90,7 +97,7 @@ def test_what_may_not_be_written_is_a_failure_that_says_why(produce: Any, why: s
 def answered(
     body: object, rules: VerdictRules = RULES, status: int = 200, noted: list[tuple[bytes, bytes]] | None = None
 ) -> Any:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    data = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
     judged = verdict_from_response(status, noted or [JSON], data, rules, WALL)
     return judged.judged if isinstance(judged, OddAnswer) else judged
 
@@ -203,4 +210,4 @@ def test_any_json_is_read_or_refused(junk: Any) -> None:
     copies: tuple[Copy, ...] = ()
     with suppress(OutputsRefusedError):
         copies = read_outputs(junk, TOPICS)
-    assert all(TOPICS.allows(copy.topic) for copy in copies)
+    assert not any(TOPICS.fault(copy.topic, None) for copy in copies)

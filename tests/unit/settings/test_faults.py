@@ -58,6 +58,13 @@ SINGLE: list[tuple[str, str]] = [
     ),
     ("topics=[{name: orders, content_type: a b}]", "topics[0].content_type = a b: must be auto, or a media type"),
     ("deliver.forward_headers=x-*", "deliver.forward_headers = x-*: must be a list of header names or globs"),
+    ("deliver.forward_headers=['x-*']", "deliver.forward_headers[0] = x-*: has 2 plain characters, and a glob needs 3"),
+    ("deliver.forward_headers=['[a-z]?*']", "deliver.forward_headers[0] = [a-z]?*: has 0 plain characters"),
+    (
+        "deliver.forward_headers=[Content_Length]",
+        "deliver.forward_headers[0] = Content_Length: is a header that frames",
+    ),
+    ("deliver.forward_headers=['reconsume-*']", "deliver.forward_headers[0] = reconsume-*: is a header that frames"),
     ("deliver.forward_headers=['a b']", "deliver.forward_headers[0] = a b: must be a header's name or a glob"),
     (
         "deliver.dead_letter_statuses=[200, 400]",

@@ -81,3 +81,20 @@ def test_a_key_without_its_certificate_is_refused(tmp_path: Path) -> None:
         write_good(tmp_path), ["deliver.url=https://localhost/", "deliver.tls.key_file=/run/secrets/tls.key"]
     )
     assert problem.startswith("deliver.tls.key_file = /run/secrets/tls.key: is the key of deliver.tls.cert_file")
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["g-RETRY-POLICY", "other-RETRY", "other-RETRY-*", "*-DLQ", "other-ORDERED-orders", "__consumer_offsets", "__*"],
+)
+def test_outputs_to_topics_of_a_group_or_of_kafka_are_refused_whoever_names_them(tmp_path: Path, topic: str) -> None:
+    (problem,) = problems(write_good(tmp_path), [f'deliver.outputs=[invoices, "{topic}"]'])
+    assert problem.startswith(f"deliver.outputs[1] = {topic}")
+    assert "take no outputs" in problem
+
+
+def test_a_header_that_the_sidecar_adds_itself_is_not_forwarded(tmp_path: Path) -> None:
+    named = "deliver.forward_headers=[x-tenant, Authorization]"
+    assert good(tmp_path, named).deliver.forward_headers == ("x-tenant", "Authorization")
+    (problem,) = problems(write_good(tmp_path), [named, "deliver.bearer_token_file=/run/secrets/token"])
+    assert problem.startswith("deliver.forward_headers[1] = Authorization: is a header that the sidecar adds itself")

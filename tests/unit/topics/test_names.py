@@ -8,7 +8,19 @@ from reconsume.topics.levels import LONGEST, TABLE
 from reconsume.topics.names import TEMPLATES, Kind, Names, Role, build_names, check_name, group_fault
 
 LEGAL = st.from_regex(r"[a-zA-Z0-9._-]{1,60}", fullmatch=True).filter(lambda name: name not in (".", ".."))
-TRAPS = st.sampled_from(["billing", "billing-RETRY", "billing-RETRY-10s", "RETRY", "10s", "-RETRY-", "billing-DLQ"])
+TRAPS = st.sampled_from(
+    [
+        "billing",
+        "billing-RETRY",
+        "billing-RETRY-10s",
+        "RETRY",
+        "10s",
+        "-RETRY-",
+        "billing-DLQ",
+        "billing-ORDERED",
+        "billing-ORDERED-x",
+    ]
+)
 NAME = LEGAL | TRAPS
 DELAYS = st.sets(st.integers(1, LONGEST), min_size=1, max_size=5)
 TOPICS = ["orders", "invoices"]
@@ -200,10 +212,15 @@ def test_the_longest_level_decides_too() -> None:
         ("main-x", ""),
         ("post", ""),
         ("RETRY", ""),
-        ("sec-RETRY-x", ""),
+        ("sec-RETRY-x", "must not contain -RETRY"),
+        ("sec-ORDERED-x", "must not contain -ORDERED"),
+        ("sec-ORDERED", "must not contain -ORDERED"),
+        ("sec-DLQ", "must not contain -DLQ: the topics of the group sec have such names"),
+        ("sec-DLQs", "must not contain -DLQ"),
+        ("sec-ORDEREDLY", ""),
+        ("DLQ", ""),
         ("sec-retries", ""),
         ("sec-mainly-x", ""),
-        ("sec-DLQ", ""),
         ("secRETRY", ""),
     ],
 )
@@ -219,6 +236,18 @@ def test_no_name_that_a_group_derives_from_its_own_may_be_a_groups(group: str) -
     ids = (f"{group}-main-pod-0", f"{group}-retry-pod-0", f"{group}-post-pod-0")
     for derived in (names.retry_group, names.view_group, names.redrive_group, f"{group}-BROADCAST", *ids):
         assert group_fault(derived)
+
+
+@given(NAME, NAME, st.lists(NAME, min_size=1, max_size=3), st.lists(NAME, min_size=1, max_size=3), DELAYS)
+def test_no_two_groups_share_a_topic(
+    one: str, other: str, mains: list[str], others: list[str], delays: set[int]
+) -> None:
+    """Given any two groups whose names are accepted, then no topic of one is a topic of the other."""
+    assume(one != other and not group_fault(one) and not group_fault(other))
+    first, second = Names(one), Names(other)
+    theirs = {*second._shared(), *second.dlqs_of(others), *second.levels_of(delays, others), *second.queues_of(others)}
+    assert not theirs & {*first._shared(), *first.dlqs_of(mains), *first.levels_of(delays, mains)}
+    assert not theirs & first.queues_of(mains).keys()
 
 
 def test_main_topics_that_differ_only_by_dot_and_underscore_cannot_both_exist() -> None:

@@ -20,6 +20,7 @@ from reconsume.sidecar.dev.demo.ledger import Verdict, digest_of
 from reconsume.sidecar.dev.demo.shop.behaviour import Answer, answer_to
 from reconsume.sidecar.dev.demo.shop.order_log import Order, OrderLog, case_of
 from reconsume.sidecar.dev.demo.shop.web import post
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.messages import read_headers
 from reconsume.topics.retry_headers import LARGEST_LONG, BadHeader, Headers, parse_retry_headers
 
@@ -105,7 +106,7 @@ class RelayFront:
         self._counter.closed()
 
     async def _read(self) -> None:
-        consumer = Consumer(self._config)
+        consumer = make_client(Consumer, self._config)
         consumer.subscribe(self._topics)
         pages: deque[Page] = deque()
         while self._open or pages:
