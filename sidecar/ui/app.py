@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import uvloop
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -276,4 +277,4 @@ def serve(dashboard: Dashboard, started: Callable[[Server], None]) -> None:
         finally:
             await dashboard.stop()
 
-    asyncio.run(run())
+    uvloop.run(run())  # as in `in_sidecar.py`

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import BusyError, ReconsumeError
@@ -24,6 +24,9 @@ THREADS = 4
 MOST_WAITING = 16
 """Queries to Kafka at once, with those that wait. One more is refused, so that a page requested in a loop does no
 harm."""
+MOST_VISITORS = 8
+"""Pages in progress for visitors who have not signed in. Beyond that, one is refused before anything is rendered: all
+pages are rendered on one event loop, and a flood of visitors would make those who have signed in wait for seconds."""
 MOST_SCANS = 6
 """Scans of whole topics at once, with those that wait for each other."""
 
@@ -88,6 +91,8 @@ class Endpoints:
 
     def __init__(self, render: Renderer, sessions: Sessions, gate: ValueGate, *, everyone_reads: bool) -> None:
         self._render, self._sessions, self._gate, self._everyone_reads = render, sessions, gate, everyone_reads
+        self._visitors = 0
+        """Pages in progress for visitors."""
 
     def __call__(
         self, page: Page, *, open_to_all: bool = False, is_private: bool = False
@@ -103,11 +108,16 @@ class Endpoints:
             is_hidden = is_private and not self._gate.opens_to(session)
             if is_hidden or (session is None and not self._everyone_reads and not open_to_all):
                 return self._ask_to_sign_in(request)
+            if session is None and self._visitors >= MOST_VISITORS:
+                return PlainTextResponse("Too many visitors at once: try again in a moment.", 503, {"retry-after": "1"})
+            self._visitors += session is None
             try:
                 return await page(request, session)
             except tuple(ERRORS) as error:
                 status, text = next(answer for kind, answer in ERRORS.items() if isinstance(error, kind))
                 return self._error_page(request, session, status, text.format(error))
+            finally:
+                self._visitors -= session is None
 
         return endpoint
 

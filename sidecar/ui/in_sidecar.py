@@ -14,6 +14,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import uvloop
+
 from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.observability.thread_watch import WatchedThread
@@ -48,7 +50,8 @@ class DashboardThread:
         self._dashboard = dashboard
         # Not the sidecar's loop: rendering a page would delay records. Scans pause after each 5 ms of work, because all
         # threads share the interpreter.
-        self._loop = asyncio.new_event_loop()
+        # asyncio's own loop accepts all callers that wait before it reads from one, so a flood would evict all others.
+        self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="dashboard", daemon=True)
 
     async def start(self) -> None:
