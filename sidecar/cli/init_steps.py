@@ -27,8 +27,8 @@ def next_commands(servers: str, path: Path, *, compose: bool, kubernetes: Path |
             talk(line)
     if compose:
         file = printable(str(path.parent / COMPOSE))
-        given = f"{VARIABLE}=$(cat {printable(str(path.parent / TOKENS))})"
-        talk(f"{given} docker compose -f {file} up   # all of it on this machine; needs Docker Compose 2.23.1")
+        variable = f"{VARIABLE}=$(cat {printable(str(path.parent / TOKENS))})"
+        talk(f"{variable} docker compose -f {file} up   # all of it on this machine; needs Docker Compose 2.23.1")
     if kubernetes is not None:
         for line in in_a_cluster(servers, kubernetes):
             talk(line)

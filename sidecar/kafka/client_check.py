@@ -46,15 +46,17 @@ def _consumer(config: dict[str, Any]) -> None:
 
 
 CLIENTS: Mapping[str, Make] = {
-    "the consumer of a lane": lambda given: _consumer(consumer_config(given, NOBODY, NOBODY)),
-    "a producer of retries": lambda given: make_client(
-        Producer, {**producer_config(given, NOBODY, NOBODY), "log_level": 0}
+    "the consumer of a lane": lambda properties: _consumer(consumer_config(properties, NOBODY, NOBODY)),
+    "a producer of retries": lambda properties: make_client(
+        Producer, {**producer_config(properties, NOBODY, NOBODY), "log_level": 0}
     ),
-    "a reader of offsets": lambda given: _consumer(reader_config(given, NOBODY, NOBODY)),
-    "a follower of topics": lambda given: _consumer(follower_config(given, NOBODY, NOBODY)),
-    "a reader of the view": lambda given: _consumer(view_config(given, NOBODY, NOBODY)),
-    "a producer of heartbeats": lambda given: make_client(Producer, {**teller_config(given, NOBODY), "log_level": 0}),
-    "an admin client": lambda given: make_client(AdminClient, {"client.id": NOBODY, "log_level": 0, **given}),
+    "a reader of offsets": lambda properties: _consumer(reader_config(properties, NOBODY, NOBODY)),
+    "a follower of topics": lambda properties: _consumer(follower_config(properties, NOBODY, NOBODY)),
+    "a reader of the view": lambda properties: _consumer(view_config(properties, NOBODY, NOBODY)),
+    "a producer of heartbeats": lambda properties: make_client(
+        Producer, {**teller_config(properties, NOBODY), "log_level": 0}
+    ),
+    "an admin client": lambda properties: make_client(AdminClient, {"client.id": NOBODY, "log_level": 0, **properties}),
 }
 """What makes one client of each kind that the product has, by what it is for."""
 

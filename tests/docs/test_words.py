@@ -25,7 +25,7 @@ MOST: dict[str, int] = {
     "parts": 44,
     "found": 63,
     "told": 133,
-    "given": 56,
+    "given": 45,
     "asked": 60,
     "heard": 47,
     "seen": 34,

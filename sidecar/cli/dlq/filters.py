@@ -143,7 +143,8 @@ def newest_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tu
 
     result = find_id(there, policy, ident, scan, progress_line("found"))
     expect_letters(result, ident)
-    return next((found for found in result.letters if found[1] is not Eligibility.COPY), result.letters[0])
+    originals = [(letter, state) for letter, state in result.letters if state is not Eligibility.COPY]
+    return (originals or result.letters)[0]
 
 
 def expect_letters(result: SearchResult, ident: str) -> None:
