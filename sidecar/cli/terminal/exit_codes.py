@@ -24,7 +24,6 @@ from reconsume.sidecar.errors import (
     BrokerError,
     ConfigError,
     ContractError,
-    LetterError,
     ReconsumeError,
     RecordError,
     SetupError,
@@ -64,8 +63,7 @@ CODES: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (SetupError, FAILED, "setup", "setup: {}"),
     (BrokerError, FAILED, "Kafka", "Kafka: {}"),
     (ContractError, FAILED, "topics", "topics: {}"),
-    (LetterError, FAILED, "dlq", "dlq: {}"),
-    (RecordError, FAILED, "retries", "retries: {}"),
+    (RecordError, FAILED, "{command}", "{command}: {}"),
     (ReconsumeError, FAILED, "failed", "{}"),
     (KeyboardInterrupt, INTERRUPTED, "interrupted", ""),
     (BrokenPipeError, READER_GONE, "", ""),
@@ -76,13 +74,14 @@ CODES: tuple[tuple[type[BaseException], int, str, str], ...] = (
     ),
 )
 """From the most specific class to the most general: the first class that fits decides. The third is the title in JSON,
-the last the sentence for people; empty where nothing is said."""
+the last the sentence for people; empty where nothing is said. `{command}` is the command's first word."""
 
 
-def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = False) -> int:
+def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = False, command: str = "record") -> int:
     """Run a command and return its exit code; an error becomes a sentence on stderr, or with `as_json` a line of JSON.
 
-    Raises typer's own exceptions (wrong usage: 2; a chosen code): typer ends the program with them.
+    `command`: the first word of the command, with which errors about records begin. Raises typer's own exceptions
+    (wrong usage: 2; a chosen code): typer ends the program with them.
     """
     if not debug:
         # Without a handler Python would print librdkafka's log lines beside the sentence, which already has the cause.
@@ -96,7 +95,7 @@ def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = Fa
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last code before the user: report all
         if (by_signal := _signalled(error)) is not None:
             raise SystemExit(by_signal) from None
-        return report(interrupt_in(error), debug=debug, as_json=as_json)
+        return report(interrupt_in(error), debug=debug, as_json=as_json, command=command)
     if code is not None and not isinstance(code, int):
         raise TypeError(f"a command returns its exit code, and this one returned {code!r}")
     return code or DONE
@@ -136,7 +135,7 @@ def interrupt_in(error: BaseException) -> BaseException:
     return error.__cause__ if isinstance(error, SystemError) and error.__cause__ is not None else error
 
 
-def report(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
+def report(error: BaseException, *, debug: bool, as_json: bool = False, command: str = "record") -> int:
     """Print what went wrong, and return the exit code for it."""
     if debug:
         traceback.print_exception(error)
@@ -150,10 +149,10 @@ def report(error: BaseException, *, debug: bool, as_json: bool = False) -> int:
     log = error.log.splitlines() if isinstance(error, SetupError) else []
     if as_json:
         if title:
-            json_error(title, "; ".join([*texts, *log]), code)
+            json_error(title.format(command=command), "; ".join([*texts, *log]), code)
         return code
     for text in texts:
-        talk(f"reconsume: {sentence.format(text)}")
+        talk(f"reconsume: {sentence.format(text, command=command)}")
     for line in log:
         talk(f"  {line}")
     return code

@@ -126,7 +126,7 @@ def command(
             use_file(options.config)
             try:
                 work = functools.partial(typing.cast(Any, function), options, **own)
-                code = exit_code(work, debug=options.debug, as_json=as_json)
+                code = exit_code(work, debug=options.debug, as_json=as_json, command=first_word(context))
             finally:
                 use_file(None)
             if code != 0:
@@ -136,6 +136,12 @@ def command(
         return function
 
     return register
+
+
+def first_word(context: typer.Context) -> str:
+    """Return the first word of the command: `dlq` of `reconsume dlq show`, whatever the program is called."""
+    parent = context.parent
+    return (context.info_name or "") if parent is None or parent.parent is None else first_word(parent)
 
 
 def take_common(app: typer.Typer, own: Callable[..., None] | None = None) -> None:

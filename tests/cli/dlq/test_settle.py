@@ -186,6 +186,6 @@ def test_wrong_usage_changes_nothing(
 def test_an_unknown_id_and_a_letter_without_headers_are_refused(settle: Call, group: GroupTopics) -> None:
     plant(group, Out(b"foreign", b"k", (), 0, now()))
     unknown = settle(f"{group.main}:0:9", "--commit", "--why", "x", "--yes", "-o", "json")
-    assert (unknown.exit_code, json.loads(unknown.stderr.splitlines()[-1])["title"]) == (1, "dlq")
+    assert (unknown.exit_code, json.loads(unknown.stderr.splitlines()[-1])["title"]) == (1, "settle")
     nameless = settle(f"{group.dlq}:0:0", "--commit", "--why", "x", "--yes")
     assert (nameless.exit_code, "has no readable headers" in nameless.stderr) == (1, True)

@@ -10,8 +10,16 @@ import typer
 from typer.testing import CliRunner, Result
 
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
-from reconsume.sidecar.cli.terminal.program import Program
-from reconsume.sidecar.errors import BrokerError, ConfigError, ContractError, ReconsumeError, SetupError
+from reconsume.sidecar.cli.terminal.program import Group, Program
+from reconsume.sidecar.errors import (
+    BrokerError,
+    ConfigError,
+    ContractError,
+    LetterError,
+    ReconsumeError,
+    RecordError,
+    SetupError,
+)
 
 
 def run_command(body: Any) -> Result:
@@ -122,6 +130,25 @@ def test_with_json_each_error_is_one_object_on_one_line(
     assert result.stderr.count("\n") == 1
     assert result.stderr[:-1].isprintable()
     assert json.loads(result.stderr) == {"title": title, "detail": detail, "exit": code}
+
+
+@pytest.mark.parametrize("error", [RecordError("nobody has it"), LetterError("nobody has it")])
+@pytest.mark.parametrize(("words", "first"), [(["release"], "release"), (["dlq", "show"], "dlq")])
+def test_an_error_about_a_record_begins_with_the_command_that_was_typed(
+    words: list[str], first: str, error: BaseException
+) -> None:
+    app, group = (typer.Typer(cls=kind, rich_markup_mode=None) for kind in (Program, Group))
+    take_common(app)
+    take_common(group)
+    command(app, "release")(lambda _options: fail(error)())
+    command(group, "show")(lambda _options: fail(error)())
+    command(group, "list")(lambda _options: None)
+    app.add_typer(group, name="dlq")
+
+    spoken, for_programs = (CliRunner().invoke(app, [*words, *form]) for form in ([], ["-o", "json"]))
+
+    assert (spoken.exit_code, spoken.stderr) == (1, f"reconsume: {first}: nobody has it\n")
+    assert json.loads(for_programs.stderr)["title"] == first
 
 
 @pytest.mark.parametrize(
