@@ -14,12 +14,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reconsume.sidecar.ui import find_page
+from reconsume.topics.events import State
+from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
-from tests.support.kafka.topic_io import Out, produce
+from tests.support.kafka.topic_io import SECONDS, Out, produce
 from tests.support.rings import EXAMPLES
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.redrive import dead_letter
+from tests.support.view_rows import out, view_row, wall
 from tests.ui.conftest import Open
 from tests.ui.scene import Scene, dashboard
 from tests.ui.web import Visitor
@@ -89,6 +92,19 @@ def test_a_dead_letter_that_is_found_leads_to_its_page(shown: Visitor, group: Gr
     assert f"/dlq/letter?{urlencode({'place': f'{group.dlq}:0:0'})}" in page(shown, text="DE89")
     assert f"{group.main}:0:43" in page(shown, text=f"{group.main}:0:43")
     assert "Nothing found" in page(shown, text="no such text")
+
+
+@pytest.mark.parametrize("state", [State.WAITING_RETRY, State.DLQ, State.COMMIT, State.REDRIVEN, State.DISMISSED])
+def test_only_a_record_that_waits_is_due_on_its_page(shown: Visitor, group: GroupTopics, state: State) -> None:
+    ident = f"{group.main}:0:7"
+    row = view_row(7, state, group=group.group, id=ident, topic=group.main, due=wall() - 600_000)
+    produce(group.bootstrap, group.names.view, [out(row)])
+
+    def record() -> str:
+        return shown.get(f"/record?{urlencode({'id': ident})}").body.decode()
+
+    until(lambda: "<th>State</th>" in record(), SECONDS, "the view has it")
+    assert ("<th>Due</th>" in record()) == (state is State.WAITING_RETRY)
 
 
 def test_a_search_goes_on_where_its_page_ended_and_finds_each_record_once(

@@ -124,5 +124,6 @@ def span(length: int) -> str:
 
 
 def facts(row: Row) -> Iterable[Row]:
-    """Return a view value as rows, one field each."""
-    return [{"field": key, "value": shown(row, key)} for key in row]
+    """Return a view value as rows, one field each; without `due` where nothing is due."""
+    fields = {key: shown(row, key) for key in row}
+    return [{"field": key, "value": value} for key, value in fields.items() if key != "due" or value != ""]

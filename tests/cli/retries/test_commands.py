@@ -114,6 +114,20 @@ def test_show_is_the_views_value_with_the_journey_beside_it(
     assert "last_failed_at" in table
 
 
+def test_a_table_of_a_record_that_does_not_wait_has_no_due_time(
+    call: Call, kafka: Broker, group: str, names: Names
+) -> None:
+    past = wall() - 600_000
+    waiting, dead = view_row(1, group=group, due=past), view_row(2, State.DLQ, group=group, due=past)
+    produce(kafka.bootstrap, names.view, [out(waiting), out(dead)])
+
+    def fields(ident: str) -> list[str]:
+        table = call("show", ident, "-o", "table", COLUMNS="200").stdout
+        return [line.split()[0] for line in table.splitlines() if line.split()]
+
+    assert ("due" in fields("orders:0:1"), "due" in fields("orders:0:2")) == (True, False)
+
+
 def test_show_says_when_the_journey_is_not_complete(call: Call, kafka: Broker, group: str, names: Names) -> None:
     produce(kafka.bootstrap, names.view, [out(view_row(1, group=group))])
     tell(kafka.bootstrap, [event(group, number) for number in range(50)])
