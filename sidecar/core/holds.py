@@ -48,8 +48,11 @@ class Holds:
 
     def of(self, record: Record, level: str) -> Hold | None:
         """Return a hold that keeps a record of this level back; None if there is none."""
-        topic = topic_of(record)
-        keyed = self._keyed.get(record.key, ()) if self._keyed and record.key is not None else ()
+        return self.fitting(level, topic_of(record), record.key)
+
+    def fitting(self, level: str, topic: str, key: bytes | None) -> Hold | None:
+        """Return a hold on records of a level, a main topic and a key; None if there is none."""
+        keyed = self._keyed.get(key, ()) if self._keyed and key is not None else ()
         return next((hold for hold in (*self._plain, *keyed) if hold.fits(level, topic)), None)
 
     def keys(self, level: str, topic: str) -> list[bytes]:

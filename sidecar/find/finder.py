@@ -28,16 +28,20 @@ from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics
 from reconsume.sidecar.dlq.topics import Span as DlqSpan
 from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError
 from reconsume.sidecar.find.match import (
+    HOLDABLE,
     RETRIES,
     Match,
     Query,
     Where,
+    held_text,
     letter_match,
     match_of,
     origin_in,
     state_of,
     where_of,
 )
+from reconsume.sidecar.group_policy.hold_book import InForce
+from reconsume.sidecar.group_policy.hold_store import HoldStore
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic, unled_partitions
@@ -46,7 +50,10 @@ from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
 from reconsume.sidecar.settings import Settings
+from reconsume.topics.durations import render_duration
+from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.names import Kind
+from reconsume.topics.retry_headers import RetryState
 
 MOST_BYTES = 1024 * 1024 * 1024
 """Bytes of keys, values and headers that a search reads, unless the caller says otherwise."""
@@ -207,6 +214,10 @@ class Layout:
         self.kinds: dict[str, Kind] = {}
         self.progress: dict[PartitionName, Progress] = {}
         self.redrives: Mapping[Partition, RedriveHistory] = {}
+        self.holds: Mapping[str, HoldRecord] = {}
+        """The holds in force, by id."""
+        self.levels: dict[str, str] = {}
+        """The level of each topic as a hold names it. Dead letters, and what a relay has handed over, have none."""
         self.begins: dict[PartitionName, int] = {}
         self.committed: dict[PartitionName, int] = {}
         """The offset from which on an open transaction may hold records back."""
@@ -218,6 +229,7 @@ class Layout:
         self._read_progress(topics, searched)
         if any(kind is Kind.DLQ for kind in self.kinds.values()):
             self._read_redrives(topics)
+        self._read_holds()
         known = [partition for partition in searched if partition[0] in self.kinds]
         for some in self._answering(known):
             self._read_marks(some)
@@ -235,6 +247,14 @@ class Layout:
             for name, role in roles.items()
             if role is not None and role.kind in self._query.kinds and self._concerns(role.topic)
         }
+        relay = settings.deliver.mode == "relay"
+        words = {Kind.MAIN: "main", Kind.ORDERED: "ordered", **({} if relay else {Kind.READY: "ready"})}
+        for name, kind in self.kinds.items():
+            role = roles[name]
+            if role is not None and role.delay is not None:
+                self.levels[name] = render_duration(role.delay)
+            elif kind in words:
+                self.levels[name] = words[kind]
         there, denied = self._cluster.topics(self.kinds)
         for name in sorted(self.kinds.keys() - there.keys()):
             why = "a right is missing: DESCRIBE" if name in denied else "it does not exist, or this user may not see it"
@@ -305,6 +325,16 @@ class Layout:
             for name in dlqs:
                 self._leave_out(name, f"which dead letters were redriven is not known: {fault}")
 
+    def _read_holds(self) -> None:
+        """Read the holds in force. A group without a policy topic has none."""
+        store = HoldStore(self._settings.kafka, self._settings.names)
+        if not self._cluster.existing([self._settings.names.policy]):
+            return
+        try:
+            self.holds = store.read().live
+        except ReconsumeError as fault:
+            self.left_out.append(f"whether records are held is not known: {fault}")
+
     # --- from where to where -----------------------------------------------------------------------------------------
 
     def _answering(self, partitions: list[PartitionName]) -> Iterator[list[PartitionName]]:
@@ -360,7 +390,7 @@ class Search:
         self.records = self.size = 0
         self._settings, self._policy, self._query = settings, policy, query
         self._bounds, self._tell, self._layout, self._whole = bounds, tell, layout, whole
-        self._request = RedriveRequest()
+        self._request, self._holds = RedriveRequest(), InForce(layout.holds, 0).holds
         self._consumers: dict[str, Consumer] = {}
         self._open: dict[PartitionName, int] = {}
         """The end of what is unread of each partition that is not read to its beginning."""
@@ -514,7 +544,16 @@ class Search:
             return letter_match(letter, verdict, is_held=is_held, whole=self._whole)
         state = None if kind is Kind.MAIN else state_of(record)
         where = Where.UNCOMMITTED if is_held else where_of(kind, state)
-        return match_of(record, kind, state, where, whole=self._whole)
+        return match_of(record, kind, state, where, self._held(record, state, where), whole=self._whole)
+
+    def _held(self, record: Record, state: RetryState | None, where: Where) -> str:
+        """Return why a record waits if an operator holds it; empty if nobody does."""
+        source = record.source.topic
+        level = self._layout.levels.get(source)
+        if level is None or where not in HOLDABLE:
+            return ""
+        hold = self._holds.fitting(level, source if state is None else state.topic, record.key)
+        return "" if hold is None else held_text(where, hold.id, self._layout.holds[hold.id].until)
 
     def _is_wanted(self, match: Match) -> bool:
         query = self._query

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from reconsume.sidecar.clock import utc
 from reconsume.sidecar.core.record import Record
 from reconsume.sidecar.dlq.letters import Eligibility, Letter
 from reconsume.sidecar.dlq.preview import BEGINNING
@@ -78,7 +79,7 @@ class Where(enum.StrEnum):
     """How a record that is not done waits."""
 
     UNDELIVERED = "undelivered"
-    """In a main topic. It was never copied: it is in flight, or not read yet."""
+    """In a main topic. It was never copied: it is in flight, retried in place, or not read yet."""
     UNCOMMITTED = "uncommitted"
     """Behind the beginning of an open transaction. It may be part of that one, and may still be aborted."""
     WAITING = "waiting"
@@ -91,7 +92,7 @@ class Where(enum.StrEnum):
 
 
 WHY = {
-    Where.UNDELIVERED: "in flight, or not read yet",
+    Where.UNDELIVERED: "not done yet: in flight, retried in place, or not read yet",
     Where.UNCOMMITTED: "an open transaction holds it back, and may still abort it",
     Where.WAITING: "waits for its next retry",
     Where.READY: "due, and delivered next",
@@ -99,6 +100,8 @@ WHY = {
     Where.PARKED: "its retries are used up; it blocks its key until an operator settles it",
     Where.BROKEN: "its headers break their form; a sidecar dead-letters it",
 }
+HOLDABLE = frozenset({Where.UNDELIVERED, Where.WAITING, Where.READY, Where.BEHIND})
+"""How a record waits that an operator's hold keeps back from being delivered."""
 LETTERS = {
     Eligibility.READY: "a redrive brings it back",
     Eligibility.QUARANTINED: "was redriven too often; --max-redrives takes it too",
@@ -179,6 +182,15 @@ def match_of(
         value=None if record.value is None else record.value[:most],
         verdict=verdict,
     )
+
+
+def held_text(where: Where, ident: str, until: int) -> str:
+    """Return why a record waits that the hold with this id keeps back, until it ends (epoch ms).
+
+    What waits for its time, or for another record, does so as well.
+    """
+    held = f"held by {ident}, until {utc(until, '%Y-%m-%dT%H:%M:%SZ')}"
+    return f"{held}; {WHY[where]}" if where in (Where.WAITING, Where.BEHIND) else held
 
 
 def where_of(kind: Kind, state: RetryState | None) -> Where:

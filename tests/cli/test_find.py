@@ -13,6 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import Result
 
+from reconsume.sidecar.cli.terminal.output import clock
+from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
 from reconsume.topics.names import Kind
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import RetryState
@@ -106,6 +108,41 @@ def test_what_is_parked_or_behind_another_of_its_key_is_found_in_its_queue(kafka
 
     assert (parked["where"], behind["where"]) == ("parked", "behind")
     assert f"settle {group.main}:0:3 --retry-now" in parked["command"]
+
+
+def test_a_held_record_says_which_hold_keeps_it_back_and_until_when(group: GroupTopics, tmp_path: Path) -> None:
+    level, now = next(iter(group.levels)), wall()
+    produce(group.bootstrap, group.main, [Out(b"held", KEY, (), 0), Out(b"free", b"other", (), 0)])
+    produce(group.bootstrap, level, [copy(group, level, 41, b"held later")])
+    produce(group.bootstrap, group.names.ready, [copy(group, group.names.ready, 42, b"ready", due=now)])
+    produce(group.bootstrap, group.dlq, [dead_letter(group, 43, b"dead", key=KEY, at=now)])
+    until = now // 1_000 * 1_000 + 3_600_000
+    main, ready, ended = (
+        HoldRecord(now, until, "x", "ann", topic=group.main, level="main", key=KEY),
+        HoldRecord(now, until, "x", "ann", topic=group.main, key=KEY),
+        HoldRecord(now, until, "x", "ann", all=True, released_by="bob"),
+    )
+
+    def why(*holds: tuple[str, HoldRecord]) -> dict[str, str]:
+        told = [Out(render_hold(record), hold_key(ident)) for ident, record in holds]
+        produce(group.bootstrap, group.names.policy, told)
+        found = rows(for_group(tmp_path, group, "find", "--topic", group.main, "e"))
+        return {row["value"]: row["why"] for row in found}
+
+    open_, end = "not done yet: in flight, retried in place, or not read yet", clock(until)
+    assert why(("over", ended)) == {
+        "held": open_, "free": open_, "held later": "waits for its next retry", "ready": "due, and delivered next",
+        "dead": "a redrive brings it back",
+    }  # fmt: skip
+    assert why(("one", main)) == {
+        "held": f"held by one, until {end}", "free": open_, "held later": "waits for its next retry",
+        "ready": "due, and delivered next", "dead": "a redrive brings it back",
+    }  # fmt: skip
+    assert why(("two", ready)) == {
+        "held": f"held by one, until {end}", "free": open_,
+        "held later": f"held by two, until {end}; waits for its next retry", "ready": f"held by two, until {end}",
+        "dead": "a redrive brings it back",
+    }  # fmt: skip
 
 
 def test_a_text_is_searched_in_key_value_and_headers_byte_by_byte_and_our_own_headers_are_not(
