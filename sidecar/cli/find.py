@@ -13,7 +13,7 @@ from reconsume.sidecar.cli.terminal.arguments import before, optional_record_id
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
-from reconsume.sidecar.cli.terminal.output import Row, clock, talk, write
+from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk, write
 from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.dlq.letters import MOST_REDRIVES, Eligibility, fault_of_text
 from reconsume.sidecar.dlq.preview import preview, snippet
@@ -33,8 +33,8 @@ LIMIT = 100
 MOST_BYTES = 1024 * 1024 * 1024
 SNIPPET = 120
 """Characters that are shown of a key or a value."""
-COLUMNS = ("id", "where", "due", "reason", "key", "command", "value", "why", "times", "topic", "at", "position")
-CUT = ("reason", "key", "value", "why")
+COLUMNS = ("id", "where", "why", "due", "reason", "key", "value", "times", "topic", "at", "position")
+CUT = ("reason", "key", "value")
 """Columns of long texts, which a narrow table cuts."""
 
 KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="The record's whole key, as text.")]
@@ -142,8 +142,11 @@ def retries_query(
 
 def print_found(options: Options, result: FindResult) -> int:
     """Print the matches and what was left out; return the exit code."""
-    rows = [row_of(match, options) for match in result.matches]
-    options.output.rows(COLUMNS, rows, CUT)
+    rows = [row_of(match) for match in result.matches]
+    is_table = options.output.format is Format.TABLE
+    options.output.rows(COLUMNS if is_table else (*COLUMNS, "command"), rows, CUT)
+    for row in rows if is_table else ():
+        write(printable(row["command"]))  # below the table, where no column folds it: it is copied to a shell
     count = plural(len(rows), "record") if rows else "nothing"
     talk(f"{count} found; {plural(result.records, 'record')} read, {result.size} bytes")
     for sentence in result.left_out:
@@ -151,7 +154,7 @@ def print_found(options: Options, result: FindResult) -> int:
     return PARTLY if result.left_out else DONE
 
 
-def row_of(match: Match, options: Options) -> Row:
+def row_of(match: Match) -> dict[str, Any]:
     """Return a match as a row."""
     return {
         "id": match.id,

@@ -89,6 +89,9 @@ def test_a_record_is_found_wherever_it_waits_and_each_match_names_the_command_th
         "43": f"reconsume dlq redrive --id {main}:0:43 {config}",
         "44": f"reconsume dlq redrive --id {main}:0:44 --max-redrives 4 {config}",
     }
+    table = for_group(tmp_path, group, "find", "--key", "customer-7", "-o", "table").stdout.splitlines()
+    assert table[-len(found) :] == [row["command"] for row in found.values()], "whole lines, to copy into a shell"
+    assert not any("reconsume" in line or "command" in line for line in table[: -len(found)])
     waiting = found[f"{main}:0:41"]
     assert (waiting["reason"], waiting["times"], waiting["topic"]) == ("http-500", 2, main)
     assert (waiting["position"], waiting["value"]) == (f"{level}:0:1", "waits")
