@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -22,6 +22,7 @@ from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural, printable
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
+from reconsume.topics.names import Kind
 
 if TYPE_CHECKING:
     from reconsume.sidecar.find.finder import Bounds, FindResult
@@ -195,21 +196,42 @@ def _words(match: Match) -> list[str]:
             return ["retries", "show", match.id, "--value"]
 
 
-def newest_copy(settings: Settings, ident: str) -> Row | None:
-    """Return the key and the value of a record: of its newest copy, or of one that is done, from its main topic.
+class Located(NamedTuple):
+    """Where a record that is not done is, as fields of a row; empty if it is done, or nobody has it.
 
-    None if there is neither. Raises BrokerError and ContractError.
+    `copy`: the key and the value of its newest copy; of a record that is done, those in its main topic.
     """
+
+    where: Row
+    copy: Row | None
+
+
+def locate(settings: Settings, ident: str) -> Located:
+    """Search every topic for the newest copy of a record. Raises BrokerError and ContractError."""
     from reconsume.sidecar.find.finder import main_record  # the Kafka client is slow to import
 
-    result = search(settings, Query(id=ident), 1, whole=True)
+    found = located_in(settings, Query(id=ident))
+    if found.copy is not None:
+        return found
+    record = main_record(settings, ident)
+    return found if record is None else Located({}, copy_row(record.position, record.key, record.value))
+
+
+def locate_in_main(settings: Settings, ident: str) -> Located:
+    """Look for a record that is not done in its main topic alone, of which one record is read. Raises as `locate`."""
+    return located_in(settings, Query(id=ident, kinds=frozenset({Kind.MAIN})))
+
+
+def located_in(settings: Settings, query: Query) -> Located:
+    """Return the newest record that a search finds, and warn of what it left out. Raises as `locate`."""
+    result = search(settings, query, 1, whole=True)
     for sentence in result.left_out:
         talk(f"warning: {sentence}")
-    if result.matches:
-        [newest] = result.matches
-        return copy_row(newest.position, newest.key, newest.value)
-    record = main_record(settings, ident)
-    return None if record is None else copy_row(record.position, record.key, record.value)
+    if not result.matches:
+        return Located({}, None)
+    [newest] = result.matches
+    where = {"where": str(newest.where), "why": newest.why, "position": newest.position}
+    return Located(where, copy_row(newest.position, newest.key, newest.value))
 
 
 def copy_row(position: str, key: bytes | None, value: bytes | None) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_gr
 from tests.support.kafka.queue_copies import queue_copy
 from tests.support.kafka.raw_producer import produce_raw
 from tests.support.kafka.topic_io import SECONDS, Out, produce
-from tests.support.sidecar.cli import for_group
+from tests.support.sidecar.cli import for_group, reconsume
 from tests.support.sidecar.redrive import dead_letter
 from tests.support.view_rows import wall
 
@@ -146,6 +147,40 @@ def test_a_held_record_says_which_hold_keeps_it_back_and_until_when(group: Group
         "held later": f"held by two, until {end}; waits for its next retry", "ready": f"held by two, until {end}",
         "dead": "a redrive brings it back",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ["none", "key", "partition"])
+def test_the_command_that_find_names_shows_a_record_that_is_retried_in_place(
+    kafka: Broker, tmp_path: Path, order: str
+) -> None:
+    group = create_group(fresh_group(kafka.bootstrap), also=(Kind.POLICY, Kind.VIEW, Kind.STATS))
+    produce(group.bootstrap, group.main, [Out(b"done", KEY, (), 0), Out(b'{"tries": "in place"}', KEY, (), 0)])
+    done_to(group, group.main, 1, group.group)
+    deliver = {"deliver": {"url": "http://127.0.0.1:1/", "order": order}, "view": {"source": "events"}}
+    ident = f"{group.main}:0:1"
+
+    [found] = rows(for_group(tmp_path, group, "find", "--key", "customer-7", **deliver))
+    [shown] = rows(reconsume(*shlex.split(found["command"])[1:], "-o", "jsonl"))
+    [bare] = rows(for_group(tmp_path, group, "retries", "show", ident, **deliver))
+
+    assert shown["copy"]["value"]["shown"] == '{\n  "tries": "in place"\n}'
+    for row in (shown, bare):
+        assert (row["id"], row["where"], row["position"]) == (ident, "undelivered", ident)
+        assert "not done yet: in flight, retried in place" in row["why"]
+    assert "copy" not in bare
+    done = for_group(tmp_path, group, "retries", "show", f"{group.main}:0:0", **deliver)
+    assert (done.exit_code, "--key" in done.stderr) == (1, False)
+
+
+@pytest.mark.parametrize("words", [("list", "--blocked"), ("show", "--key", "customer-7")])
+@pytest.mark.parametrize("order", ["key", "partition"])
+def test_without_queues_the_commands_for_queues_lead_to_find(
+    group: GroupTopics, tmp_path: Path, order: str, words: tuple[str, ...]
+) -> None:
+    deliver = {"deliver": {"url": "http://127.0.0.1:1/", "order": order}}
+    refused = for_group(tmp_path, group, "retries", *words, **deliver)
+    said = " ".join(refused.stderr.replace("│", " ").split())
+    assert (refused.exit_code != 0, "`reconsume find" in said, "topics apply" in said) == (True, True, False), said
 
 
 def test_a_text_is_searched_in_key_value_and_headers_byte_by_byte_and_our_own_headers_are_not(

@@ -17,6 +17,7 @@ from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
 from reconsume.sidecar.core.waiting_keys import WaitingKey, WaitingRecord
 from reconsume.sidecar.errors import ConfigError, RecordError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
@@ -53,7 +54,9 @@ def show_key(options: Options, key: bytes, most: int) -> int:
     """Print the records of a key that wait, in the order in which they will be delivered."""
     settings = settings_for_kafka(options)
     if settings.deliver.order == "partition":
-        raise typer.BadParameter("deliver.order is partition, so no key has a queue of its own: see list --blocked")
+        raise typer.BadParameter(
+            f"deliver.order is partition, so no key has a queue: `{hint('find --key KEY')}` finds its records"
+        )
     scan = read(settings, None, key, most)
     keys = scan.keys.by_due()
     if not keys:

@@ -10,7 +10,9 @@ import typer
 from reconsume.sidecar.cli.find import (
     LIMIT,
     KeyOption,
-    newest_copy,
+    Located,
+    locate,
+    locate_in_main,
     print_copy,
     print_found,
     retries_query,
@@ -141,8 +143,9 @@ def show(
     The journey is its events: when it failed, why, and how long it waited. They are read from the events topic, which
     keeps them for a week, so that the journey of an older record is not complete; then it is said. With --key the queue
     topics of an ordered group are read: the first record of the key that waits, and those behind it, in their order.
-    With --value the newest copy of the record is searched, as by `find`; of a record that is done, the one in the main
-    topic, while that still has it.
+    A record that is not done and has no events yet, such as one that is retried in place, is looked for in its main
+    topic. With --value the newest copy of the record is searched, as by `find`; of a record that is done, the one in
+    the main topic, while that still has it.
 
     \b
     Examples:
@@ -164,13 +167,20 @@ def show(
     scan = read_journey(
         settings.kafka, settings.names, record, row.get("first_failed_at"), most, progress_line("events")
     )
-    copy = newest_copy(settings, record) if with_value else None
-    if not row and not scan.events and copy is None:
+    has_failed = bool(row or scan.events)
+    located = locate(settings, record) if with_value else Located({}, None)
+    if not with_value and not has_failed and not settings.deliver.broadcast:
+        located = locate_in_main(settings, record)
+    where, copy = located.where, located.copy if with_value else None
+    if not has_failed and not where and copy is None:
         more = f"; {scan.missing}" if scan.missing else ""
-        if settings.order_by is not None:
+        if settings.queued and settings.order_by == "key":
             more += f"; what waits behind another of its key has no event: `{hint('retries show --key KEY')}`"
         raise RecordError(f"there is no record {printable(record)}: neither the view nor the events have it{more}")
-    if not row:
+    if not has_failed and where:
+        row = {"id": record, "state": None, **where}
+        talk("it is not done; neither the view nor the events have a failure of it")
+    elif not row:
         talk("warning: the view does not have it (yet, or any more); this is what the events say")
     if scan.missing:
         talk(f"warning: the journey is not complete: {scan.missing}")

@@ -29,6 +29,8 @@ WORDS = {
 }
 """The states as tables have them, and the dashboard."""
 TIMES = ("due", "last_failed_at", "first_failed_at", "minute", "at", "updated_at", "timestamp")
+OPTIONAL = ("due", "state")
+"""Facts that a record need not have."""
 OLD = 60_000
 """ms after which the user is warned that the view is behind."""
 
@@ -124,6 +126,6 @@ def span(length: int) -> str:
 
 
 def facts(row: Row) -> Iterable[Row]:
-    """Return a view value as rows, one field each; without `due` where nothing is due."""
-    fields = {key: shown(row, key) for key in row}
-    return [{"field": key, "value": value} for key, value in fields.items() if key != "due" or value != ""]
+    """Return a view value as rows, one field each; without a due time or a state where it has none."""
+    fields = ((key, shown(row, key)) for key in row)
+    return [{"field": key, "value": value} for key, value in fields if value not in ("", None) or key not in OPTIONAL]

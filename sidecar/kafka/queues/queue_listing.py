@@ -72,9 +72,10 @@ def read_waiting(
     queues = [names.ordered(topic) for topic in topics_of]
     topics = cluster.find(queues)
     if not topics:
-        mend = f"`{hint('topics apply')}` creates it"
-        why = mend if policy.queued else f"{mend} in a group with retry.ordered_ladder"
-        raise ContractError(f"{names.ordered(policy.topics[0])} is {ABSENT}: {why}")
+        if not policy.queued:
+            finds = f"`{hint('find')}` finds a record that is retried in place"
+            raise ContractError(f"without retry.ordered_ladder this group has no queues: {finds}")
+        raise ContractError(f"{names.ordered(policy.topics[0])} is {ABSENT}: `{hint('topics apply')}` creates it")
     is_asked = _asked(names, wanted.ids)
     led = [partition for topic in topics.values() for partition in topic.led if is_asked(partition)]
     progress = cluster.progress(names.group, led)

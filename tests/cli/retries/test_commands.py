@@ -149,7 +149,10 @@ def test_show_of_what_only_the_events_have_says_so_and_of_what_nobody_has_fails(
     said = "there is no record orders:0:3: neither the view nor the events have it"
     told = json.loads(nobody.stderr.splitlines()[-1])
     assert told == {"title": "retries", "detail": said, "exit": 1}
-    in_order = call("show", "orders:0:3", "--set", "deliver.order=key")
+    ordered = ("show", "orders:0:3", "--set", "deliver.order=key")
+    in_place = call(*ordered)
+    assert (in_place.exit_code, "--key" in in_place.stderr) == (1, False), "no key has a queue there"
+    in_order = call(*ordered, "--set", "retry.ordered_ladder=[1s]")
     assert "what waits behind another of its key has no event: `reconsume retries show --key KEY -c " in in_order.stderr
 
 
