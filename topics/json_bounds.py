@@ -1,7 +1,8 @@
 """Limit the size and depth of a JSON value before it is parsed. Any writer to one topic can write such values.
 
 Python's parsers accept nesting as deep as the stack. Code that walks the values afterwards, copies them or prints them,
-accepts less. A value between the two limits would break its readers far from here. Ours are nested three deep at most.
+accepts less. A value between the two limits would break its readers far from here. The records of the policy topic have
+a limit of their own.
 """
 
 from __future__ import annotations

@@ -28,8 +28,9 @@ SETTLE = b"settle/"
 
 LARGEST = 64 * 1024
 """Bytes of a value. Ours have a few hundred. A larger one would only cost every instance memory."""
-DEEPEST_POLICY = 5
-"""Objects and lists inside each other in a policy: a rule may have a formula."""
+DEEPEST = 5
+"""Objects and lists inside each other: a rule of a policy may have a formula, and a heartbeat tells of each topic which
+reasons its failures had."""
 LONGEST_NAME = 256
 """Characters of `who` in a policy, and of an instance's name."""
 LONGEST_ID = 300
@@ -232,8 +233,7 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
 
     Unknown fields are ignored; everything else must fit.
     """
-    deepest = DEEPEST_POLICY if key == KEY else bounds.DEEPEST
-    if value is not None and (why := bounds.excess(value, LARGEST, deepest)):
+    if value is not None and (why := bounds.excess(value, LARGEST, DEEPEST)):
         return BadRecord(why)
     if key == KEY:
         return PolicyHeard(None) if value is None else _parse(value, _POLICY, PolicyHeard, None)

@@ -17,7 +17,16 @@ from reconsume.sidecar.kafka import client_config
 from reconsume.sidecar.kafka.committer import record_form, transaction
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.view import store
-from reconsume.topics import action_record, hold_record, json_bounds, levels, reasons, retry_headers, specs
+from reconsume.topics import (
+    action_record,
+    hold_record,
+    json_bounds,
+    levels,
+    policy_record,
+    reasons,
+    retry_headers,
+    specs,
+)
 
 HEAD = """\
 # Limits
@@ -282,7 +291,12 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "`view.source`",
                 "the oldest done records leave it, then new ones have no room; it says so",
             ),
-            Limit("JSON of ours on Kafka: how deep", str(json_bounds.DEEPEST), "", "the record is skipped and counted"),
+            Limit(
+                "JSON of ours on Kafka: how deep",
+                f"{json_bounds.DEEPEST}; on the policy topic {policy_record.DEEPEST}",
+                "",
+                "the record is skipped and counted",
+            ),
         ),
     }
 

@@ -20,6 +20,7 @@ from reconsume.sidecar.dlq.letters import Filter, Letter
 from reconsume.sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, encode_past
 from reconsume.topics.action_record import ActionRecord, action_key, render_action
 from reconsume.topics.events import Event, State, encode_event, event_of
+from reconsume.topics.instance_sums import InstanceSums, TopicDeadLetters, TopicFailures, TopicLag
 from reconsume.topics.policy_record import (
     KEY,
     PaceTold,
@@ -192,6 +193,16 @@ def policies() -> Any:
         instance_key("billing-1.default"): SubscriptionRecord({"orders": "*"}, NOW),
         instance_key("billing-2.default"): SubscriptionRecord(
             {"orders": "*"}, NOW, well=True, release=ReleaseTold("0.3.0", "0123456789ab", "3.13.1", "2.16.1")
+        ),
+        instance_key("billing-3.default"): SubscriptionRecord(
+            {"orders": "*"},
+            NOW,
+            sums=InstanceSums(
+                NOW,
+                [TopicFailures("orders", 10, 4, {"http-500": 3, "other": 1})],
+                [TopicDeadLetters("orders", {"http-500": 2})],
+                [TopicLag("orders", 0, 7_000, 3, grows=True)],
+            ),
         ),
         settlement_key("orders:3:1024"): SettlementRecord(
             1, 2, "commit", "cancelled", "ann@host", NOW, "00ff", "billing-DLQ:0:17"

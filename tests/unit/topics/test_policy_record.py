@@ -88,7 +88,7 @@ def test_null_withdraws_a_policy_and_a_subscription() -> None:
         (KEY, b'{"x":' * 10_000),
         (KEY, NESTED),
         (KEY, json.dumps({**GOOD, "policy": {"ladder": [[[[["1s"]]]]]}}).encode()),
-        (b"instance/a", json.dumps({**TOLD, "more": [[[[1]]]]}).encode()),
+        (b"instance/a", json.dumps({**TOLD, "more": [[[[[[1]]]]]]}).encode()),
         (KEY, json.dumps({**GOOD, "v": 0}).encode()),
         (KEY, json.dumps({**GOOD, "policy": []}).encode()),
         (KEY, json.dumps({**GOOD, "at": -1}).encode()),
