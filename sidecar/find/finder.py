@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from reconsume.sidecar.clock import utc
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
@@ -553,7 +554,9 @@ class Search:
         if level is None or where not in HOLDABLE:
             return ""
         hold = self._holds.fitting(level, source if state is None else state.topic, record.key)
-        return "" if hold is None else held_text(where, hold.id, self._layout.holds[hold.id].until)
+        if hold is None:
+            return ""
+        return held_text(where, hold.id, utc(self._layout.holds[hold.id].until, "%Y-%m-%dT%H:%M:%SZ"))
 
     def _is_wanted(self, match: Match) -> bool:
         query = self._query

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from reconsume.sidecar.clock import utc
 from reconsume.sidecar.core.record import Record
 from reconsume.sidecar.dlq.letters import Eligibility, Letter
 from reconsume.sidecar.dlq.preview import BEGINNING
@@ -184,12 +183,12 @@ def match_of(
     )
 
 
-def held_text(where: Where, ident: str, until: int) -> str:
-    """Return why a record waits that the hold with this id keeps back, until it ends (epoch ms).
+def held_text(where: Where, ident: str, end: str) -> str:
+    """Return why a record waits that the hold with this id keeps back, until `end`, a time for people.
 
     What waits for its time, or for another record, does so as well.
     """
-    held = f"held by {ident}, until {utc(until, '%Y-%m-%dT%H:%M:%SZ')}"
+    held = f"held by {ident}, until {end}"
     return f"{held}; {WHY[where]}" if where in (Where.WAITING, Where.BEHIND) else held
 
 

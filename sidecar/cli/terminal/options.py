@@ -140,8 +140,10 @@ def command(
 
 def first_word(context: typer.Context) -> str:
     """Return the first word of the command: `dlq` of `reconsume dlq show`, whatever the program is called."""
-    parent = context.parent
-    return (context.info_name or "") if parent is None or parent.parent is None else first_word(parent)
+    here: Any = context  # a parent is of click's own class, which typer does not export
+    while here.parent is not None and here.parent.parent is not None:
+        here = here.parent
+    return here.info_name or ""
 
 
 def take_common(app: typer.Typer, own: Callable[..., None] | None = None) -> None:
