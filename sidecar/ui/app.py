@@ -96,7 +96,10 @@ class Dashboard:
     ) -> None:
         if not wanted.near and wanted.token_file is None:
             raise ConfigError(
-                [f"--listen {wanted.listen.host}: outside loopback the dashboard needs --token-file, and --host NAME"]
+                [
+                    f"--listen {wanted.listen.host}: outside loopback the dashboard needs --token-file or "
+                    "operators.token_file, and --host NAME or ui.hosts"
+                ]
             )
         if wanted.read == "signed-in" and wanted.token_file is None:
             raise ConfigError(
