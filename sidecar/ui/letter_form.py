@@ -19,11 +19,12 @@ OPEN = "open"
 # A redrive from a list of another state than ready is refused: a state changes, so it is no condition of a filter, and
 # the redrive would take letters that the list does not show.
 STATES: Mapping[str, frozenset[Eligibility]] = {
-    OPEN: frozenset(Eligibility) - {Eligibility.REDRIVEN, Eligibility.DISMISSED},
+    OPEN: frozenset(Eligibility) - {Eligibility.REDRIVEN, Eligibility.DISMISSED, Eligibility.COPY},
     **{str(state): frozenset({state}) for state in Eligibility},
     "all": frozenset(Eligibility),
 }
-"""What can be chosen as the state of dead letters. `open`, the default: those that nobody has redriven or dismissed."""
+"""What can be chosen as the state of dead letters. `open`, the default: those that nobody has redriven or
+dismissed, without copies, about which nothing is left to decide."""
 MOST_PICKED = 100
 """Letters that can be ticked at once: as many as a page shows."""
 ALL, PICKED = "all", "picked"
