@@ -227,7 +227,7 @@ def test_ticked_letters_are_dismissed_with_a_reason_and_leave_lists_and_redrives
     events = [decode_event(row.value) for row in dump(group.bootstrap, group.names.events)]
     assert [event.state for event in events] == [State.DISMISSED] * 2  # type: ignore[union-attr]
     last = audited(shown)[-3:]
-    assert [row["action"] for row in last if row["action"] != "sign-in"][-2:] == ["dismiss", "dismiss-end"]
+    assert [row["action"] for row in last if row["action"] != "sign-in"][-2:] == ["dismiss", "dismiss-result"]
     assert (last[-1]["dismissed"], last[-1]["who"]) == (2, "alice")
 
 

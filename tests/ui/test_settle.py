@@ -92,7 +92,7 @@ def test_a_record_is_settled_and_the_page_says_what_became_of_it(
         if line["action"].startswith("settle")
     ] == [
         ("settle", fields["id"], "alice", "paid <by> hand", None),
-        ("settle-end", fields["id"], "alice", None, True),
+        ("settle-result", fields["id"], "alice", None, True),
     ]
 
 
