@@ -9,6 +9,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -186,7 +187,13 @@ class Dashboard:
             routes += [Route(path, front(form), methods=["POST"]) for path, form in acts.items()]
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
         # Forms check their own media type, and each action writes its own audit line.
-        access = Access(hosts=hosts, schemes=("http", "https"), media_type=None, audit=False)
+        access = Access(
+            hosts=hosts,
+            schemes=("http", "https"),
+            media_type=None,
+            audit=False,
+            unknown_host=partial(self._render, "unknown_host.html", 421),
+        )
         app = Starlette(
             routes=routes,
             middleware=[
