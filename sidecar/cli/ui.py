@@ -12,6 +12,7 @@ from reconsume.sidecar.cli.terminal.arguments import address
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
 from reconsume.sidecar.settings.addresses import Listen
@@ -28,15 +29,23 @@ AUDIT = "reconsume-ui-audit.jsonl"
 Address = Annotated[str, typer.Option("--listen", metavar="ADDRESS", help="Where to listen.")]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="FILE", help="Who knows its token may act; else all is read-only."),
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="Operators' tokens; otherwise operators.token_file. Without either, the dashboard is read-only.",
+    ),
 ]
 AuditFile = Annotated[
     Path | None,
-    typer.Option("--audit-file", metavar="FILE", help=f"The log of what was done; {AUDIT} in your state folder."),
+    typer.Option(
+        "--audit-file",
+        metavar="FILE",
+        help=f"The log of what was done; otherwise operators.audit_file, or {AUDIT} in your state folder.",
+    ),
 ]
 Hosts = Annotated[
     list[str] | None,
-    typer.Option("--host", metavar="NAME", help="Another name by which it is called; may be repeated."),
+    typer.Option("--host", metavar="NAME", help="A name by which it is called, besides ui.hosts; may be repeated."),
 ]
 
 
@@ -52,11 +61,11 @@ def ui(
     The group live: what waits and when it is due, why records died, what is wrong now; search, and one record's journey
     as a picture; dead letters; the policy and who changed it; instances and lag. It needs no Spark job.
 
-    It is read-only, and only this machine reaches it. With --token-file whoever signs in by the token may redrive,
-    dismiss and export dead letters; a plan is shown before, and every action is logged. Keys, values, headers and texts
-    then need a sign-in as well, unless ui.read is open. Outside loopback the token is needed to read anything, and a
-    proxy for TLS. Behind a proxy that serves it below a path, set ui.base_path. Ends on Ctrl-C; a redrive under way
-    ends between two transactions.
+    It is read-only, and only this machine reaches it. With --token-file, or operators.token_file of the configuration,
+    whoever signs in by a token may redrive, dismiss and export dead letters; a plan is shown before, and every action
+    is logged. Keys, values, headers and texts then need a sign-in as well, unless ui.read is open. Outside loopback the
+    token is needed to read anything, and a proxy for TLS. Behind a proxy that serves it below a path, set ui.base_path.
+    Ends on Ctrl-C; a redrive under way ends between two transactions.
 
     \b
     Examples:
@@ -67,6 +76,13 @@ def ui(
     if token_file is not None and (fault := fault_of(token_file)):
         raise typer.BadParameter(f"--token-file: {token_file}: {fault}")
     settings = settings_for_kafka(options)
+    operators = settings.operators
+    if token_file is None and operators.token_file is not None:
+        token_file = Path(operators.token_file)
+        if fault := fault_of(token_file):
+            raise ConfigError([f"operators.token_file: {token_file}: {fault}; --token-file names another file"])
+    if audit_file is None and operators.audit_file is not None:
+        audit_file = Path(operators.audit_file)
     from reconsume.sidecar.ui.app import (  # slow to import, and --help does not need it
         Dashboard,
         DashboardOptions,
@@ -78,9 +94,9 @@ def ui(
     audit = audit_file or state_folder() / AUDIT
     if token_file is not None:
         audit.parent.mkdir(parents=True, exist_ok=True)
-    # The file's operators.token_file is the sidecar's: here the option says who may sign in.
     read = settings.ui.read or ("open" if token_file is None and not is_far(chosen) else "signed-in")
-    wanted = DashboardOptions(chosen, token_file, audit, tuple(hosts or ()), read=read, base_path=settings.ui.base_path)
+    names = (*settings.ui.hosts, *(hosts or ()))
+    wanted = DashboardOptions(chosen, token_file, audit, names, read=read, base_path=settings.ui.base_path)
     dashboard = Dashboard(settings, build_policy(settings, "ui"), wanted)
     serve(dashboard, lambda server: tell(server, chosen, settings.ui.base_path, read_only=token_file is None))
     return 0

@@ -37,6 +37,8 @@ from reconsume.topics.names import Names
 from reconsume.topics.policy_record import BadRecord, parse_record
 
 CLIENT = "reconsume-hold"
+MOST_REMEMBERED = 200
+"""Holds that `HoldStore.history` returns: the newest, so that a flood of them takes no memory."""
 
 
 class HoldsThere(NamedTuple):
@@ -69,10 +71,14 @@ class HoldStore:
 
     def read(self) -> HoldsThere:
         """Return the holds. Raises ContractError if the topic does not exist, and BrokerError if it cannot be read."""
-        cluster = Cluster(self._kafka, CLIENT)
-        if not cluster.existing([self._names.policy]):
-            raise ContractError(absent([self._names.policy]))
-        return holds_of(read_messages(cluster, self._names, ANSWER_SECONDS), wall())
+        return holds_of(read_messages(self._cluster(), self._names, ANSWER_SECONDS), wall())
+
+    def history(self) -> Mapping[str, HoldRecord]:
+        """Return the newest holds whose records the topic has, by id: in force, released and over.
+
+        Raises as `read` does.
+        """
+        return history_of(read_messages(self._cluster(), self._names, ANSWER_SECONDS))
 
     def begin(self, selection: Selection, lasts: int, why: str, who: str, there: HoldsThere) -> tuple[str, HoldRecord]:
         """Write a hold of `lasts` ms, and return its id and record. `there`: what `read` has returned.
@@ -96,6 +102,12 @@ class HoldStore:
         over = {ident: replace(there.live[ident], released_by=who, released_at=at) for ident in idents}
         ended = {hold_key(ident): render_hold(record) for ident, record in over.items()}
         self._write({**ended, **dict.fromkeys(map(hold_key, newer))})
+
+    def _cluster(self) -> Cluster:
+        cluster = Cluster(self._kafka, CLIENT)
+        if not cluster.existing([self._names.policy]):
+            raise ContractError(absent([self._names.policy]))
+        return cluster
 
     def _write(self, records: Mapping[bytes, bytes | None]) -> None:
         write_records(self._kafka, self._names, CLIENT, records)
@@ -137,3 +149,20 @@ def holds_of(messages: Iterable[Message], now: int) -> HoldsThere:
     if force.ignored:
         ignored.append(f"{force.ignored} are beyond the {MOST_HOLDS} that are in force at a time")
     return HoldsThere(force.records, tuple(ignored), tuple(sorted(over)[:MOST_HOLDS]), tuple(sorted(newer)))
+
+
+def history_of(messages: Iterable[Message]) -> Mapping[str, HoldRecord]:
+    """Return the last record of each hold that the messages of a policy topic tell of: the newest MOST_REMEMBERED.
+
+    A deleted hold is in it for as long as Kafka keeps its record. A release stays, even if an instance that has not
+    heard of it writes the hold again.
+    """
+    told = dict[str, HoldRecord]()
+    for message in messages:
+        match parse_record(message.key(), message.value()):
+            case HoldHeard(id=ident, record=HoldRecord() as record):
+                known = told.pop(ident, None)
+                told[ident] = known if known is not None and known.released and not record.released else record
+                if len(told) > MOST_REMEMBERED:
+                    del told[next(iter(told))]
+    return told

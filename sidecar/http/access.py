@@ -65,6 +65,8 @@ class Access:
     """Operators' tokens; None: nobody can make their calls."""
     read: Literal["open", "signed-in"] = "open"
     """Who may see keys, values, headers and texts: every caller that may read, or only those with a token."""
+    unknown_host: Callable[[], Response] | None = None
+    """Makes the response to a call by a name that is not one of `hosts`; None: a problem in JSON."""
 
 
 class Holder(NamedTuple):
@@ -139,6 +141,8 @@ class AccessMiddleware:
         if name is None:
             return problem(400, "The Host header must be a name or an address, with or without a port.")
         if name not in self._hosts:
+            if self._access is not None and self._access.unknown_host is not None:
+                return self._access.unknown_host()
             return problem(421, "This sidecar is not called by the name in the Host header; try localhost.")
         return None
 

@@ -9,6 +9,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -96,7 +97,10 @@ class Dashboard:
     ) -> None:
         if not wanted.near and wanted.token_file is None:
             raise ConfigError(
-                [f"--listen {wanted.listen.host}: outside loopback the dashboard needs --token-file, and --host NAME"]
+                [
+                    f"--listen {wanted.listen.host}: outside loopback the dashboard needs --token-file or "
+                    "operators.token_file, and --host NAME or ui.hosts"
+                ]
             )
         if wanted.read == "signed-in" and wanted.token_file is None:
             raise ConfigError(
@@ -183,7 +187,13 @@ class Dashboard:
             routes += [Route(path, front(form), methods=["POST"]) for path, form in acts.items()]
         hosts = tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts))
         # Forms check their own media type, and each action writes its own audit line.
-        access = Access(hosts=hosts, schemes=("http", "https"), media_type=None, audit=False)
+        access = Access(
+            hosts=hosts,
+            schemes=("http", "https"),
+            media_type=None,
+            audit=False,
+            unknown_host=partial(self._render, "unknown_host.html", 421),
+        )
         app = Starlette(
             routes=routes,
             middleware=[

@@ -65,7 +65,7 @@ class AuditLog:
 
     @contextmanager
     def ending(self, action: str, actor: Actor, **facts: Any) -> Iterator[dict[str, Any]]:
-        """Append how an action ended, whatever ends the block: the facts as the block leaves them, and `error`.
+        """Append the result of an action, whatever ends the block: the facts as the block leaves them, and `error`.
 
         `error`: the fault that the block raised, or what the block says; empty if all is well.
         """
@@ -76,7 +76,7 @@ class AuditLog:
             facts["error"] = str(fault)
             raise
         finally:
-            self.write(f"{action}-end", actor, **facts)
+            self.write(f"{action}-result", actor, **facts)
 
     def last(self) -> list[dict[str, Any]]:
         """Return the newest lines, the newest first; lines in another format are skipped."""

@@ -24,7 +24,21 @@ from reconsume.sidecar.ui.queries import Queries
 
 MOST_AT_ONCE = 1_000
 MOST_NAMED = 20
-UNDISMISSED = {Eligibility.REDRIVEN: "redriven before", Eligibility.COPY: "copies of another one"}
+
+
+class Left(NamedTuple):
+    """What a dismissal leaves: the noun that is counted, in the singular, and why."""
+
+    noun: str
+    why: str
+
+
+UNDISMISSED = {
+    Eligibility.REDRIVEN: Left("dead letter", "redriven before"),
+    Eligibility.COPY: Left("copy", "of another one"),
+    Eligibility.DISMISSED: Left("dead letter", "dismissed before"),
+}
+UNNAMED = Left("dead letter", "without readable headers")
 
 
 class DismissalPlan(NamedTuple):
@@ -39,7 +53,7 @@ class DismissalPlan(NamedTuple):
     search: LetterSearch
     reasons: Counter[str]
     ids: tuple[str, ...]
-    remaining: Counter[str]
+    remaining: Counter[Left]
     made: float
     cut: bool = False
 
@@ -103,17 +117,15 @@ class Dismissals:
         except ContractError as fault:
             raise RefusedError(str(fault)) from fault
 
-    def _find(self, query: LetterSearch) -> tuple[list[Letter], Counter[str], bool]:
+    def _find(self, query: LetterSearch) -> tuple[list[Letter], Counter[Left], bool]:
         """Return the letters that can be dismissed, how many cannot, by why, and whether older ones were not read."""
         matches = self._letters.every(query, MOST_AT_ONCE)
         if matches.matched > MOST_AT_ONCE:
             raise RefusedError(f"{matches.matched} match, and at most {MOST_AT_ONCE} are dismissed at once: narrow it")
-        good, remaining = list[Letter](), Counter[str]()
+        good, remaining = list[Letter](), Counter[Left]()
         for letter, verdict in matches.letters:
-            if verdict is Eligibility.DISMISSED:
-                remaining["dismissed before"] += 1
-            elif fault_of(letter, verdict):
-                remaining[UNDISMISSED.get(verdict, "without readable headers")] += 1
+            if verdict is Eligibility.DISMISSED or fault_of(letter, verdict):
+                remaining[UNDISMISSED.get(verdict, UNNAMED)] += 1
             else:
                 good.append(letter)
         return good, remaining, matches.cut

@@ -108,10 +108,11 @@ class Forms:
 def merged(rows: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the actions on this dashboard and the changes in the policy topic, the newest first.
 
-    A hold that was begun here is in both: the line of this dashboard says more.
+    A hold that was begun or released here is in both: the line of this dashboard says more.
     """
-    here = {row.get("hold") for row in rows if row.get("action") == "hold-end"}
-    others = [change for change in changes if change.get("hold") not in here or change.get("hold") is None]
+    actions = {"hold-result": "hold", "release": "release"}
+    here = {(actions.get(str(row.get("action"))), str(row.get("hold")), f"{row.get('who')}@ui") for row in rows}
+    others = [change for change in changes if (change["action"], change.get("hold"), change["who"]) not in here]
     return sorted([*rows, *others], key=lambda row: row["at"] if isinstance(row.get("at"), int) else 0, reverse=True)
 
 

@@ -12,6 +12,9 @@ from reconsume.sidecar.dlq.letters import Eligibility, Filter, fault_of_text
 from reconsume.sidecar.dlq.topics import position_in
 
 FIELDS = ("state", "reason", "topic", "key", "contains", "id", "since")
+INPUTS: Mapping[str, str] = {"contains": "text", "id": "record"}
+"""Names that the inputs of fields have on the page. By its own name an input would hide a member of its form from
+scripts (`form.contains()`, `form.id`). Links use the field's own name; both are understood."""
 EXACT = frozenset({"key", "contains"})
 """Fields whose blanks count: a key may begin with one."""
 SINCE: Mapping[str, int] = {"1h": 3_600_000, "6h": 21_600_000, "1d": 86_400_000, "7d": 604_800_000}
@@ -19,11 +22,12 @@ OPEN = "open"
 # A redrive from a list of another state than ready is refused: a state changes, so it is no condition of a filter, and
 # the redrive would take letters that the list does not show.
 STATES: Mapping[str, frozenset[Eligibility]] = {
-    OPEN: frozenset(Eligibility) - {Eligibility.REDRIVEN, Eligibility.DISMISSED},
+    OPEN: frozenset(Eligibility) - {Eligibility.REDRIVEN, Eligibility.DISMISSED, Eligibility.COPY},
     **{str(state): frozenset({state}) for state in Eligibility},
     "all": frozenset(Eligibility),
 }
-"""What can be chosen as the state of dead letters. `open`, the default: those that nobody has redriven or dismissed."""
+"""What can be chosen as the state of dead letters. `open`, the default: those that nobody has redriven or
+dismissed, without copies, about which nothing is left to decide."""
 MOST_PICKED = 100
 """Letters that can be ticked at once: as many as a page shows."""
 ALL, PICKED = "all", "picked"
@@ -45,7 +49,9 @@ class LetterSearch(NamedTuple):
 
 def parse_search(form: Mapping[str, str], now: int) -> LetterSearch:
     """Return the search that a form asks for at `now` (epoch ms). Raises BadFormError."""
-    texts = {name: form.get(name, "") for name in FIELDS}
+    if doubled := [name for name, shown in INPUTS.items() if form.get(name) and form.get(shown)]:
+        raise BadFormError(f"give {doubled[0]} or {INPUTS[doubled[0]]}, not both: they are one field")
+    texts = {name: form.get(name) or form.get(INPUTS.get(name, name), "") for name in FIELDS}
     fields = {name: text for name in FIELDS if (text := texts[name] if name in EXACT else texts[name].strip())}
     for text in fields.values():
         if fault := fault_of_text(text):

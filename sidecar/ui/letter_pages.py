@@ -8,7 +8,7 @@ from starlette.responses import Response
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.dlq.preview import one_line, preview
 from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.letter_form import OPEN, SINCE, STATES, parse_search
+from reconsume.sidecar.ui.letter_form import INPUTS, OPEN, SINCE, STATES, parse_search
 from reconsume.sidecar.ui.letter_queries import LetterQueries
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import Queries
@@ -40,6 +40,7 @@ class LetterPages:
         return self._render(
             "letters.html", session=session, here="/dlq", matches=matches, asked=query.fields, reasons=reasons,
             since=list(SINCE), states=list(STATES), state=query.fields.get("state", OPEN),
+            inputs=INPUTS,
         )  # fmt: skip
 
     async def letter(self, request: Request, session: Session | None) -> Response:

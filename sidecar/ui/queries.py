@@ -223,14 +223,21 @@ class Queries:
         return NotDelivered(sum(row.lag for row in rows), max((lag.oldest for lag in lags), default=0))
 
     def changes(self) -> list[dict[str, Any]]:
-        """Return who changed the policy, began the holds in force, and ran commands, as rows of the activity page."""
+        """Return who changed the policy, held and released, and ran commands, as rows of the activity page."""
         settings = self.settings
         entries = PolicyStore(settings.kafka, settings.names).entries()[-MOST_CHANGES:]
         policies = [
-            {**one.record.policy, **NOT_HERE, "at": one.record.at, "who": one.record.who, "action": "policy"}
+            {
+                **(one.record.policy or {"policy": "withdrawn", "was": one.record.was}),
+                **NOT_HERE,
+                "at": one.record.at,
+                "who": one.record.who,
+                "action": "policy",
+            }
             for one in entries
             if one.record is not None
         ]
+        told = self._hold_store.history()
         holds = [
             {
                 **NOT_HERE,
@@ -239,9 +246,22 @@ class Queries:
                 "action": "hold",
                 "hold": ident,
                 "what": hold.what,
+                "lasts": render_duration(hold.until - hold.since),
                 "why": hold.why,
             }
-            for ident, hold in self.heartbeats().holds.items()
+            for ident, hold in told.items()
+        ]
+        releases = [
+            {
+                **NOT_HERE,
+                "at": hold.released_at,
+                "who": hold.released_by,
+                "action": "release",
+                "hold": ident,
+                "what": hold.what,
+            }
+            for ident, hold in told.items()
+            if hold.released
         ]
         actions = [
             {
@@ -257,7 +277,7 @@ class Queries:
             }
             for one in ActionStore(settings.kafka, settings.names, _LOG.warning).read().values()
         ]
-        return [*policies, *holds, *actions]
+        return [*policies, *holds, *releases, *actions]
 
     def journey(self, record: str, since: int | None) -> Journey:
         """Return the events of a record since its first failure (`since`, epoch ms)."""

@@ -73,7 +73,7 @@ class SettleForm:
 
 def decision_in(fields: Mapping[str, str]) -> Decision:
     """Return what a form decides. Raises BadFormError."""
-    ident, how, why = fields.get("id", ""), fields.get("how", ""), fields.get("why", "").strip()
+    ident, how, why = fields.get("record", ""), fields.get("how", ""), fields.get("why", "").strip()
     if len(ident) > LONGEST_ID or ID.fullmatch(ident.encode(errors="replace")) is None:
         raise BadFormError("that is no id of a record")
     if how not in ENDS:

@@ -13,10 +13,11 @@ import pytest
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.action_store import ActionStore
 from reconsume.topics.action_record import MOST_ACTIONS, ActionRecord, action_key, render_action
+from reconsume.topics.hold_record import HOLD
 from reconsume.topics.names import Kind
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
-from tests.support.kafka.topic_io import Out, produce
+from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.redrive import dead_letter
 from tests.support.view_rows import wall
@@ -90,6 +91,51 @@ def test_the_journey_says_who_redrove_and_who_dismissed_on_the_page_and_in_json(
         assert [(event["state"], event["who"]) for event in rows[0]["journey"]] == [(state, who)]
         page = Visitor(shown).get(f"/record/journey?id={ident}").body.decode()
         assert f'<td data-label="Who">{who}</td>' in page
+
+
+def test_a_hold_and_its_release_are_there_as_long_as_their_records_are(shown: Scene, group: GroupTopics) -> None:
+    """Given a hold of the command line that was released, written again by one that has not heard of it, and deleted,
+    then who held and who released are both on the page."""
+    held = ("--topic", group.main, "--for", "20m", "--why", "the ledger is repaired")
+    commanded(shown, "hold", *held, "--who", "ann@laptop", "--yes")
+    first, *_ = dump(group.bootstrap, group.names.policy)
+    ident = (first.key or b"").removeprefix(HOLD).decode()
+    commanded(shown, "release", ident, "--who", "bob@laptop", "--yes")
+    both = [
+        ("bob@laptop", "release", f"hold {ident}; what topic={group.main}"),
+        ("ann@laptop", "hold", f"hold {ident}; what topic={group.main}; lasts 20m; why the ledger is repaired"),
+    ]
+    assert actions(shown) == both
+    produce(group.bootstrap, group.names.policy, [Out(first.value, first.key), Out(None, first.key)])
+    assert actions(shown) == both
+
+
+def test_a_hold_of_the_dashboard_is_there_once_and_its_release_with_who_released_it(
+    shown: Scene, group: GroupTopics
+) -> None:
+    visitor = Visitor(shown)
+    visitor.sign_in()
+    fields = {"csrf": visitor.csrf(), "topic": group.main, "for": "20m", "why": "the ledger is repaired"}
+    assert [visitor.post("/holds/begin", fields).status for _ in range(2)] == [303, 303]
+    keys = [row.key or b"" for row in dump(group.bootstrap, group.names.policy)]
+    one, other = (key.removeprefix(HOLD).decode() for key in keys)
+    assert visitor.post("/holds/release", {"csrf": fields["csrf"], "hold": one}).status == 303
+    commanded(shown, "release", other, "--who", "bob@laptop", "--yes")
+    assert visitor.post("/holds/release", {"csrf": fields["csrf"], "hold": other}).status == 409
+    assert [(who, what) for who, what, _ in actions(shown)] == [("bob@laptop", "release")]
+    chips = re.findall(r'<span class="chip plain">([a-z-]+)</span></td>', visitor.get("/activity").body.decode())
+    assert sorted(chips) == sorted(
+        ["sign-in", "sign-in", *["hold", "hold-result"] * 2, "release", "release", "release"]
+    )
+
+
+def test_a_policy_that_was_withdrawn_says_so_and_what_it_was(shown: Scene) -> None:
+    commanded(shown, "policy", "set", "max_deaths=5", "--who", "ann@laptop", "--yes")
+    commanded(shown, "policy", "set", "--unset", "max_deaths", "--who", "bob@laptop", "--yes")
+    assert actions(shown) == [
+        ("bob@laptop", "policy", "policy withdrawn; was max_deaths 5"),
+        ("ann@laptop", "policy", "max_deaths 5"),
+    ]
 
 
 def test_without_a_name_it_is_the_user_of_the_operating_system_and_a_bad_name_is_refused(

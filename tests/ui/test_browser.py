@@ -100,6 +100,32 @@ def test_all_pages_of_a_long_list_are_reached(open_page: Open) -> None:
     assert len(seen) > 100
 
 
+SHADOWING = """[...document.forms].flatMap(form => [...form.elements])
+    .flatMap(one => [one.name, one.id]).filter(name => name && name in HTMLFormElement.prototype)"""
+"""Names of inputs that hide a member of their form from scripts."""
+
+
+def test_no_input_hides_a_member_of_its_form(open_page: Open, scene: Scene) -> None:
+    page = open_page("/sign-in")
+    sign_in(page)
+    for path in (*PAGES, "/dlq?contains=a&id=b&state=all", "/dlq?state=all"):
+        page.goto(path)
+        assert page.evaluate(SHADOWING) == [], path
+    page.locator("table.letters a.mono").first.click()
+    page.wait_for_url("**/dlq/letter*")
+    assert page.evaluate(SHADOWING) == []
+
+
+def test_a_search_by_the_form_shows_the_form_again_and_a_link_does_the_same(open_page: Open, scene: Scene) -> None:
+    page = open_page("/dlq?contains=a&id=b")
+    assert page.get_by_label("Value contains").input_value() == "a"
+    assert page.get_by_label("Id or place").input_value() == "b"
+    page.get_by_role("button", name="Search").click()
+    page.wait_for_url("**/dlq?*text=a*record=b*")
+    assert page.get_by_label("Value contains").input_value() == "a"
+    assert page.get_by_label("Id or place").input_value() == "b"
+
+
 def test_the_policy_shows_who_changed_what(open_page: Open) -> None:
     page = open_page("/policy")
     assert "alice@ops-1" in page.locator("main > p:not([hidden])").first.inner_text()

@@ -101,7 +101,7 @@ def test_a_hold_is_begun_by_the_form_with_an_end_and_a_reason(
         line for line in map(json.loads, scene.audit.read_text().splitlines()) if line["action"].startswith("hold")
     ][-2:]
     assert (planned["what"], planned["lasts"], planned["why"]) == (selection[1], "20m", "paid <by> hand")
-    assert (ended["action"], ended["hold"], ended["error"]) == ("hold-end", ident, "")
+    assert (ended["action"], ended["hold"], ended["error"]) == ("hold-result", ident, "")
     assert signed_in.post("/holds/release", {"csrf": fields["csrf"], "hold": ident}).status == 303
 
 

@@ -116,6 +116,38 @@ def test_without_a_choice_the_open_ones_are_listed_and_a_link_leads_to_all(kafka
         assert f"/dlq?{urlencode({'id': f'{group.main}:0:0', 'state': 'all'})}".replace("&", "&amp;") in body
 
 
+def test_copies_are_not_open_have_no_tick_box_and_a_plan_for_nothing_says_so(kafka: Broker, tmp_path: Path) -> None:
+    """Given a dead letter that was copied back twice, then one counts, and only that one can be acted on."""
+    group = create_group(fresh_group(kafka.bootstrap), partitions=1, also=UNUSED)
+    letters = [dead_letter(group, 0, b"v", reason="bad-sku"), *[dead_letter(group, 1, b"v", reason="bad-sku")] * 3]
+    produce(group.bootstrap, group.dlq, letters)
+    with dashboard(group, tmp_path) as scene:
+        visitor = Visitor(scene)
+        visitor.sign_in()
+        assert (listed(visitor), listed(visitor, state="all"), listed(visitor, state="copy")) == (
+            [0, 1], [0, 1, 1, 1], [1, 1],
+        )  # fmt: skip
+        body = visitor.get("/dlq").body.decode()
+        assert ("all 2 that match" in body, "Found: 2 of the 4 dead letters" in body) == (True, True)
+        boxes = 'type="checkbox" name="place"'
+        counts = [visitor.get(f"/dlq?state={state}").body.decode().count(boxes) for state in ("all", "copy")]
+        assert counts == [2, 0]
+        copies = re.findall(r'href="/dlq/letter\?place=([^"]+)"', visitor.get("/dlq?state=copy").body.decode())
+        page = visitor.get(f"/dlq/letter?place={copies[0]}").body.decode()
+        assert ("/dlq/dismissal" in page, "Plan its redrive" in page, "copy of another one" in page) == (
+            False, False, True,
+        )  # fmt: skip
+        places = [copy.replace("%3A", ":") for copy in copies]
+        for ticked, left in ((places[:1], "Left: 1 copy of another one."), (places, "Left: 2 copies of another one.")):
+            body = act(visitor, "/dlq/dismissal", {"scope": "picked"}, ticked)[1]
+            assert ("<h1>Nothing to dismiss</h1>" in body, left in body, "0 dead" in body) == (True, True, False)
+            body = act(visitor, "/dlq/plan", {"scope": "picked"}, ticked)[1]
+            assert ("Nothing to redrive:" in body, "0</strong>" in body) == (True, False)
+        for path, said in (("/dlq/dismissal", "Nothing to dismiss"), ("/dlq/plan", "Nothing to redrive:")):
+            body = act(visitor, path, {"reason": "no-such"})[1]
+            assert (said in body, "here are no such dead letters." in body) == (True, True)
+
+
 def test_a_row_shows_key_text_and_how_the_value_begins(visitor: Visitor) -> None:
     body = visitor.get("/dlq").body.decode()
     for part in ("customer-2", "not sold", "{&#34;sku&#34;: &#34;A-17&#34;}", "0xff00", "(null)", "(empty)"):
@@ -195,7 +227,7 @@ def test_ticked_letters_are_dismissed_with_a_reason_and_leave_lists_and_redrives
     events = [decode_event(row.value) for row in dump(group.bootstrap, group.names.events)]
     assert [event.state for event in events] == [State.DISMISSED] * 2  # type: ignore[union-attr]
     last = audited(shown)[-3:]
-    assert [row["action"] for row in last if row["action"] != "sign-in"][-2:] == ["dismiss", "dismiss-end"]
+    assert [row["action"] for row in last if row["action"] != "sign-in"][-2:] == ["dismiss", "dismiss-result"]
     assert (last[-1]["dismissed"], last[-1]["who"]) == (2, "alice")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -72,6 +73,23 @@ def test_no_page_has_a_sign_that_a_reader_does_not_see(visitor: Visitor, page: s
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.", ""])
 def test_a_foreign_host_is_refused(visitor: Visitor, host: str) -> None:
     assert visitor.get("/", {"host": host}).status in (400, 421)
+
+
+@pytest.mark.parametrize("path", ["/", "/part/group?x=evil", "/static/style.css", "/evil"])
+def test_a_name_that_is_not_allowed_gets_a_page_that_names_the_repair_and_nothing_else(
+    visitor: Visitor, path: str
+) -> None:
+    visitor.sign_in()
+    answer = visitor.get(path, {"host": "evil.example:8473"})
+    body = answer.body.decode()
+    assert (answer.status, answer.headers["content-type"]) == (421, "text/html; charset=utf-8")
+    assert ("--host NAME" in body, "ui.hosts" in body) == (True, True)
+    planted = visitor.get("/").body.decode()
+    (group,) = re.findall(r'<div class="brand">.*?<strong>([^<]+)</strong>', planted, re.DOTALL)
+    for secret in ("evil", "alice", group, "href=", "src=", "csrf"):
+        assert secret not in body, secret
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert visitor.post("/dlq/plan", {"csrf": visitor.csrf()}, {"host": "evil.example"}).status == 421
 
 
 @pytest.mark.parametrize("path", CHANGING)

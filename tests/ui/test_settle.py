@@ -54,7 +54,7 @@ def fields(group: GroupTopics, signed_in: Visitor) -> dict[str, str]:
     page = signed_in.get(PATH).body.decode()
     (form,) = re.findall(r'<form class="card" method="post" action="/keys/settle">.*?</form>', page, re.DOTALL)
     hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
-    assert (hidden["id"], hidden["base64"]) == (f"{group.main}:0:0", "YWRh")
+    assert (hidden["record"], hidden["base64"]) == (f"{group.main}:0:0", "YWRh")
     assert re.findall(r'<button name="how" value="([\w-]+)"', form) == ["retry-now", "dead-letter", "commit"]
     return {**hidden, "how": "commit", "why": "paid <by> hand"}
 
@@ -76,7 +76,7 @@ def test_a_record_is_settled_and_the_page_says_what_became_of_it(
     group: GroupTopics, shown: Scene, signed_in: Visitor, fields: dict[str, str]
 ) -> None:
     with ThreadPoolExecutor(1) as owner:
-        carried_out = owner.submit(carry_out, group, fields["id"])
+        carried_out = owner.submit(carry_out, group, fields["record"])
         answer = signed_in.post("/keys/settle", fields)
         carried_out.result()
     page = answer.body.decode()
@@ -91,8 +91,8 @@ def test_a_record_is_settled_and_the_page_says_what_became_of_it(
         for line in lines
         if line["action"].startswith("settle")
     ] == [
-        ("settle", fields["id"], "alice", "paid <by> hand", None),
-        ("settle-end", fields["id"], "alice", None, True),
+        ("settle", fields["record"], "alice", "paid <by> hand", None),
+        ("settle-result", fields["record"], "alice", None, True),
     ]
 
 
@@ -106,10 +106,10 @@ def test_a_record_is_settled_and_the_page_says_what_became_of_it(
         ({"why": " "}, 400),
         ({"why": "x" * 1_001}, 400),
         ({"why": "a\nb"}, 400),
-        ({"id": "orders"}, 400),
-        ({"id": "orders:0:" + "9" * 400}, 400),
-        *(({"id": attack}, 400) for attack in ATTACKS),
-        ({"id": "others:0:0"}, 409),
+        ({"record": "orders"}, 400),
+        ({"record": "orders:0:" + "9" * 400}, 400),
+        *(({"record": attack}, 400) for attack in ATTACKS),
+        ({"record": "others:0:0"}, 409),
     ],
 )
 def test_what_is_no_decision_is_refused_and_nothing_is_written(
@@ -125,7 +125,7 @@ def test_what_is_no_decision_is_refused_and_nothing_is_written(
 def test_what_waits_behind_cannot_be_tried_first(
     group: GroupTopics, signed_in: Visitor, fields: dict[str, str]
 ) -> None:
-    answer = signed_in.post("/keys/settle", {**fields, "id": f"{group.main}:0:1", "how": "retry-now"})
+    answer = signed_in.post("/keys/settle", {**fields, "record": f"{group.main}:0:1", "how": "retry-now"})
     assert (answer.status, f"{group.main}:0:0" in answer.body.decode()) == (409, True)
 
 
@@ -167,5 +167,5 @@ def test_the_form_fits_every_screen_and_what_it_cannot_do_is_said(
 def test_a_decision_that_nobody_carries_out_is_said_to_be_written(
     group: GroupTopics, signed_in: Visitor, fields: dict[str, str]
 ) -> None:
-    answer = signed_in.post("/keys/settle", {**fields, "id": f"{group.main}:0:1", "why": "nobody is there"})
+    answer = signed_in.post("/keys/settle", {**fields, "record": f"{group.main}:0:1", "why": "nobody is there"})
     assert (answer.status, "written and not carried out yet" in answer.body.decode()) == (200, True)

@@ -63,7 +63,7 @@ if (pick && every) {
     const ticked = boxes.filter(box => box.checked).length;
     pick.querySelector(`input[name=scope][value=${ticked ? "picked" : "all"}]`).checked = true;
     document.getElementById("picked").textContent = ticked ? `the ${ticked} ticked` : "the ticked ones";
-    all.checked = ticked === boxes.length;
+    all.checked = ticked > 0 && ticked === boxes.length;
     all.indeterminate = ticked > 0 && ticked < boxes.length;
   };
   every.hidden = false;

@@ -33,6 +33,7 @@ MEANT: dict[str, tuple[dict[str, str], Filter]] = {
     "a topic": ({"topic": "orders"}, Filter(topics=("orders",))),
     "a key that begins with a blank": ({"key": " k"}, Filter(keys=(" k",))),
     "what the value contains": ({"contains": '"a": 1 '}, Filter(contains=('"a": 1 ',))),
+    "the inputs of the page": ({"text": " a", "record": " orders:0:1 "}, Filter(("orders:0:1",), contains=(" a",))),
     "an age": ({"since": "1h"}, Filter(since=NOW - 3_600_000)),
     "fields of others": ({"csrf": "x", "plan": "y"}, Filter()),
 }
@@ -53,7 +54,15 @@ def test_a_state_is_asked_for_by_the_word_of_the_command_line(state: Eligibility
 
 @pytest.mark.parametrize(
     "given",
-    [{"reason": "x" * (LONGEST_FILTER + 1)}, {"key": "\ud800"}, {"since": "2h"}, {"state": "dead"}, {"state": "READY"}],
+    [
+        {"reason": "x" * (LONGEST_FILTER + 1)},
+        {"key": "\ud800"},
+        {"since": "2h"},
+        {"state": "dead"},
+        {"state": "READY"},
+        {"id": "orders:0:1", "record": "orders:0:2"},
+        {"contains": "a", "text": "b"},
+    ],
     ids=str,
 )
 def test_a_search_that_cannot_be_meant_is_refused(given: dict[str, str]) -> None:
