@@ -93,7 +93,7 @@ def _large_answers(deliver: Deliver) -> Iterator[str]:
     if needed > memory_limit(deliver.buffer_memory, deliver.concurrency):
         yield (
             f"deliver.max_answer = {render_size(deliver.max_answer)} needs a memory limit of {needed}Mi: set it in the "
-            f"manifest (`inject --memory-limit {needed}Mi`)"
+            f"manifest, as `--memory-limit {needed}Mi` of inject does"
         )
 
 

@@ -210,11 +210,11 @@ def locate(settings: Settings, ident: str) -> Located:
     """Search every topic for the newest copy of a record. Raises BrokerError and ContractError."""
     from reconsume.sidecar.find.finder import main_record  # the Kafka client is slow to import
 
-    found = located_in(settings, Query(id=ident))
-    if found.copy is not None:
-        return found
+    copy_found = located_in(settings, Query(id=ident))
+    if copy_found.copy is not None:
+        return copy_found
     record = main_record(settings, ident)
-    return found if record is None else Located({}, copy_row(record.position, record.key, record.value))
+    return copy_found if record is None else Located({}, copy_row(record.position, record.key, record.value))
 
 
 def locate_in_main(settings: Settings, ident: str) -> Located:

@@ -157,12 +157,12 @@ def history_of(messages: Iterable[Message]) -> Mapping[str, HoldRecord]:
     A deleted hold is in it for as long as Kafka keeps its record. A release stays, even if an instance that has not
     heard of it writes the hold again.
     """
-    told = dict[str, HoldRecord]()
+    history = dict[str, HoldRecord]()
     for message in messages:
         match parse_record(message.key(), message.value()):
             case HoldHeard(id=ident, record=HoldRecord() as record):
-                known = told.pop(ident, None)
-                told[ident] = known if known is not None and known.released and not record.released else record
-                if len(told) > MOST_REMEMBERED:
-                    del told[next(iter(told))]
-    return told
+                known = history.pop(ident, None)
+                history[ident] = known if known is not None and known.released and not record.released else record
+                if len(history) > MOST_REMEMBERED:
+                    del history[next(iter(history))]
+    return history

@@ -26,7 +26,7 @@ MOST_AT_ONCE = 1_000
 MOST_NAMED = 20
 
 
-class Left(NamedTuple):
+class Remaining(NamedTuple):
     """What a dismissal leaves: the noun that is counted, in the singular, and why."""
 
     noun: str
@@ -34,11 +34,11 @@ class Left(NamedTuple):
 
 
 UNDISMISSED = {
-    Eligibility.REDRIVEN: Left("dead letter", "redriven before"),
-    Eligibility.COPY: Left("copy", "of another one"),
-    Eligibility.DISMISSED: Left("dead letter", "dismissed before"),
+    Eligibility.REDRIVEN: Remaining("dead letter", "redriven before"),
+    Eligibility.COPY: Remaining("copy", "of another one"),
+    Eligibility.DISMISSED: Remaining("dead letter", "dismissed before"),
 }
-UNNAMED = Left("dead letter", "without readable headers")
+UNNAMED = Remaining("dead letter", "without readable headers")
 
 
 class DismissalPlan(NamedTuple):
@@ -53,7 +53,7 @@ class DismissalPlan(NamedTuple):
     search: LetterSearch
     reasons: Counter[str]
     ids: tuple[str, ...]
-    remaining: Counter[Left]
+    remaining: Counter[Remaining]
     made: float
     cut: bool = False
 
@@ -117,12 +117,12 @@ class Dismissals:
         except ContractError as fault:
             raise RefusedError(str(fault)) from fault
 
-    def _find(self, query: LetterSearch) -> tuple[list[Letter], Counter[Left], bool]:
+    def _find(self, query: LetterSearch) -> tuple[list[Letter], Counter[Remaining], bool]:
         """Return the letters that can be dismissed, how many cannot, by why, and whether older ones were not read."""
         matches = self._letters.every(query, MOST_AT_ONCE)
         if matches.matched > MOST_AT_ONCE:
             raise RefusedError(f"{matches.matched} match, and at most {MOST_AT_ONCE} are dismissed at once: narrow it")
-        good, remaining = list[Letter](), Counter[Left]()
+        good, remaining = list[Letter](), Counter[Remaining]()
         for letter, verdict in matches.letters:
             if verdict is Eligibility.DISMISSED or fault_of(letter, verdict):
                 remaining[UNDISMISSED.get(verdict, UNNAMED)] += 1

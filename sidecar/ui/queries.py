@@ -237,7 +237,7 @@ class Queries:
             for one in entries
             if one.record is not None
         ]
-        told = self._hold_store.history()
+        history = self._hold_store.history()
         holds = [
             {
                 **NOT_HERE,
@@ -249,7 +249,7 @@ class Queries:
                 "lasts": render_duration(hold.until - hold.since),
                 "why": hold.why,
             }
-            for ident, hold in told.items()
+            for ident, hold in history.items()
         ]
         releases = [
             {
@@ -260,7 +260,7 @@ class Queries:
                 "hold": ident,
                 "what": hold.what,
             }
-            for ident, hold in told.items()
+            for ident, hold in history.items()
             if hold.released
         ]
         actions = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_a_table_shows_each_retry_and_the_dead_letter_or_says_how_many_are_missi
     file = write_good(tmp_path)
     shown = reconsume("explain", "-c", file, "--set", f"retry.max_reconsume_times={retries}", "-o", "table")
     there = sum("-RETRY-" in line for line in shown.stdout.splitlines())
-    left = [int(line.split()[0]) for line in shown.stderr.splitlines() if "more retries" in line]
+    left = [int(line.split()[0]) for line in shown.stderr.splitlines() if re.search(r"more retr(y|ies)", line)]
     assert there + sum(left) == retries
     assert ("-DLQ" in shown.stdout) != bool(left)
 
@@ -104,7 +105,7 @@ def test_a_table_shows_each_retry_and_the_dead_letter_or_says_how_many_are_missi
                 "retry.ordered_exhausted=park",
             ],
             ["orders", "billing-ORDERED-orders", "billing-ORDERED-orders (parked)"],
-            "`settle` decides",
+            "settle -c ",
         ),
         (
             ["deliver.order=partition", "retry.ordered_max_times=1"],

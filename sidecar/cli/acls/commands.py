@@ -144,7 +144,10 @@ def export(
         "--set retry.levels=table, or with the list that they were in"
     )
     if globs := globs_of(settings):
-        talk(f"topics that match {', '.join(globs)} of deliver.outputs are not in this list: `acls plan` names them")
+        talk(
+            f"topics that match {', '.join(globs)} of deliver.outputs are not in this list; "
+            f"`{hint('acls plan')}` names them"
+        )
     if form is Form.STRIMZI:
         users = [user_resource(user_name(principals[who]), rights, cluster, login) for who, rights in wanted.items()]
         sys.stdout.write(documents(users))
@@ -193,7 +196,7 @@ def look(
     if globs := globs_of(settings):
         talk(
             f"topics that match {', '.join(globs)} of deliver.outputs get rights by name; for those that are created "
-            "later, run `acls apply` again"
+            f"later, run `{hint('acls apply')}` again"
         )
     group = replace(group, removed=tuple(sorted(removed)))
     return acls, make_plan(group, whose, acls.found())

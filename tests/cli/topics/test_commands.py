@@ -97,8 +97,9 @@ def test_apply_creates_what_check_then_finds_good(topics: Call, group: str) -> N
     assert rows(before)[f"{group}-DLQ"] == {
         "topic": f"{group}-DLQ",
         "finding": "it does not exist",
-        "mend": "reconsume topics apply",
+        "mend": rows(before)[f"{group}-DLQ"]["mend"],
     }
+    assert rows(before)[f"{group}-DLQ"]["mend"].startswith("reconsume topics apply -c ")
     applied = topics("apply", "--yes")
     assert applied.exit_code == 0
     assert {row["result"] for row in rows(applied).values()} == {"created"}

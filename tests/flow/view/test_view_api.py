@@ -163,7 +163,11 @@ def test_a_view_that_cannot_be_kept_or_is_missing_stops_no_record(
     assert (refused.status, "cannot be kept" in refused.json["detail"]) == (503, True)
     assert sidecar.request("GET", "/livez").status == 200
     taken.unlink()
-    sidecar.until(lambda: "does not exist" in get(sidecar, "messages").json["detail"], SOON, "it says what is missing")
+    sidecar.until(
+        lambda: "missing, or not for this user" in get(sidecar, "messages").json["detail"],
+        SOON,
+        "it says what is missing",
+    )
     assert sidecar.stop().code == 0
 
 

@@ -186,7 +186,7 @@ def test_a_file_that_is_gone_or_broken_is_503_until_it_is_rebuilt(view: View, cl
     harm(view.store.path)  # type: ignore[operator]
     assert get(client, "messages").status == 503
     view.store.path.unlink(missing_ok=True)
-    view.store = open_store(view.store.path.parent, GROUP)
+    view.store = open_store(view.store.path.parent.parent, GROUP)
     view.take(view_row(1))
     assert len(get(client, "messages").json["messages"]) == 1
 

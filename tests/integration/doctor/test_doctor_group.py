@@ -98,7 +98,7 @@ def test_unread_records_near_the_end_of_their_retention_are_a_warning(
     produce(topics.bootstrap, topics.main, records)
     commit(topics, topics.group, topics.main, 1)
     found = [found.finding for found in progress(cluster, group, told(now())) if "unread" in found.finding]
-    assert found == [f"{topics.group}: up to 2 offsets of {topics.main}[0] are deleted unread within 1d"]
+    assert found == [f"{topics.group}: at most 2 offsets of {topics.main}[0] are deleted unread within 1d"]
     commit(topics, topics.group, topics.main, 3)
     assert not any("unread" in found.finding for found in progress(cluster, group, told(now())))
 

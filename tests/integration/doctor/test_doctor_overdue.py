@@ -78,7 +78,7 @@ def test_a_head_that_is_overdue_is_told_with_its_partition_its_offsets_and_its_t
     place = f"{level(topics)}[0]"
     assert (status, text) == (
         Status.WARN,
-        f"{place}: the record at 2 was due 1m30s ago and is not done; up to 4 offsets there are due",
+        f"{place}: the record at 2 was due 1m30s ago and is not done; due there: at most 4 offsets",
     )
     (finding,) = overdue(cluster, group, second.timestamp + DELAY + LONG)
     assert (finding.status, finding.mend) == (Status.FAIL, "no instance has the partition: start one")

@@ -197,7 +197,7 @@ def test_the_status_of_the_instance_here_tells_what_has_stopped() -> None:
 def test_the_status_of_the_instance_here_tells_that_its_files_are_used_up() -> None:
     status = {"instance": "pod-1", "partitions": [], "pace": "open"}
     [warned] = standing({**status, "files": {"open": 897, "limit": 1024, "used_up": True}}, AT)
-    assert (warned.status, warned.finding[:46]) == (Status.WARN, "pod-1 has 897 files open, of 1024: deliveries ")
+    assert (warned.status, warned.finding[:42]) == (Status.WARN, "pod-1 has 897 open files, of 1024 allowed:")
     assert not list(standing({**status, "files": {"open": 400, "limit": 1024, "used_up": False}}, AT))
 
 

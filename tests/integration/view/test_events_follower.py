@@ -113,7 +113,7 @@ def test_the_copy_is_the_fold_of_the_topic_and_its_sums_row_by_row(
 
 def test_no_event_is_an_empty_view_and_a_missing_topic_is_said(kafka: Broker, group: str, follow: Follow) -> None:
     thread = follow()
-    until(lambda: "does not exist" in thread.status.problem, SECONDS, "it says that there is none")
+    until(lambda: "missing, or not for this user" in thread.status.problem, SECONDS, "it says that there is none")
     create_view_topics(kafka.bootstrap, group)
     assert known(thread).problem == ""
     assert rows(thread) == {}

@@ -149,7 +149,7 @@ def test_a_missing_view_and_one_that_was_never_written_say_so(
     kafka: Broker, group: str, follow: Follow, write: Callable[..., None]
 ) -> None:
     thread = follow()
-    until(lambda: "does not exist" in thread.status.problem, SECONDS, "it says that there is none")
+    until(lambda: "missing, or not for this user" in thread.status.problem, SECONDS, "it says that there is none")
     create_view_topics(kafka.bootstrap, group)
     until(lambda: "nothing was ever written" in thread.status.problem, SECONDS, "it says that it is empty")
     assert thread.status.as_of is None
