@@ -3,14 +3,13 @@ HTML."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from reconsume.sidecar.clock import wall
@@ -24,8 +23,6 @@ from reconsume.topics.events import author_of
 
 HIDDEN = Markup('<span class="small">(hidden)</span>')
 """What stands for what a reader may not see."""
-PLACE = re.compile(r":[0-9]{1,10}:[0-9]{1,19}$")
-"""The end of an id or a position: its partition and its offset."""
 FOLDER = Path(__file__).parent
 ASSETS: Mapping[str, str] = {
     "style.css": "text/css",
@@ -61,7 +58,6 @@ def environment(url: Urls) -> Environment:
         short=drawing.short,
         duration=render_duration,
         private=private,
-        ident=ident,
     )
     made.globals.update(bar=drawing.bar, url=url, author=author_of)
     return made
@@ -72,15 +68,6 @@ def private(context: Context, shown: object) -> object:
     """Return what a page shows of a key, a value, a header, a text or a reason of an operator: itself, or that it is
     hidden from this reader."""
     return shown if context["values"] else HIDDEN
-
-
-def ident(shown: str) -> Markup:
-    """Return an id or a position for a page: a line may end before its `:PARTITION:OFFSET`, and not inside it."""
-    shown = printable(shown)
-    end = PLACE.search(shown)
-    if end is None:
-        return escape(shown)
-    return Markup('{}<wbr><span class="place">{}</span>').format(shown[: end.start()], end[0])
 
 
 def harmless(value: object) -> object:

@@ -126,18 +126,6 @@ def test_a_search_by_the_form_shows_the_form_again_and_a_link_does_the_same(open
     assert page.get_by_label("Id or place").input_value() == "b"
 
 
-def test_no_line_ends_inside_partition_and_offset_of_an_id(open_page: Open, scene: Scene) -> None:
-    page = open_page("/sign-in", viewport={"width": 1280, "height": 800})
-    sign_in(page)
-    for path in ("/", "/records", "/dlq", f"/find?text={scene.story}"):
-        page.goto(path)
-        page.locator(".place").first.wait_for()
-        lines = page.evaluate("[...document.querySelectorAll('.place')].map(one => one.getClientRects().length)")
-        assert set(lines) == {1}, path
-        ends = page.locator(".place").all_inner_texts()
-        assert all(re.fullmatch(r":\d+:\d+", end) for end in ends), path
-
-
 def test_the_policy_shows_who_changed_what(open_page: Open) -> None:
     page = open_page("/policy")
     assert "alice@ops-1" in page.locator("main > p:not([hidden])").first.inner_text()
