@@ -369,7 +369,7 @@ def test_a_glob_of_outputs_gives_rights_by_name_on_what_exists_and_says_that_lat
 
     named, said = outputs("plan")
     assert named == names
-    assert "for those that are created later, run `acls apply` again" in said
+    assert "for those that are created later, run `reconsume acls apply" in said
     outputs("apply")
     create_topic(guarded.bootstrap, late := f"{group.group}-late")
     assert outputs("plan")[0] == sorted([*names, late])
