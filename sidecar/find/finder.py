@@ -328,11 +328,10 @@ class Layout:
 
     def _read_holds(self) -> None:
         """Read the holds in force. A group without a policy topic has none."""
-        store = HoldStore(self._settings.kafka, self._settings.names)
-        if not self._cluster.existing([self._settings.names.policy]):
-            return
         try:
-            self.holds = store.read().live
+            self.holds = HoldStore(self._settings.kafka, self._settings.names).read().live
+        except ContractError:  # the topic is missing, or not for this user to see
+            return
         except ReconsumeError as fault:
             self.left_out.append(f"whether records are held is not known: {fault}")
 

@@ -6,7 +6,7 @@ The policy topic is read as a whole. Raises as `PolicyStore` does: one sentence,
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from confluent_kafka import Message
@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ContractError, RecordError
 from reconsume.sidecar.group_policy.hold_book import HoldBook
-from reconsume.sidecar.group_policy.topic import read_messages, write_records
-from reconsume.sidecar.hints import absent, hint
-from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.group_policy.topic import policy_cluster, read_messages, write_records
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.topics import versions
 from reconsume.topics.hold_record import (
@@ -71,14 +70,14 @@ class HoldStore:
 
     def read(self) -> HoldsThere:
         """Return the holds. Raises ContractError if the topic does not exist, and BrokerError if it cannot be read."""
-        return holds_of(read_messages(self._cluster(), self._names, ANSWER_SECONDS), wall())
+        return holds_of(self._messages(), wall())
 
     def history(self) -> Mapping[str, HoldRecord]:
         """Return the newest holds whose records the topic has, by id: in force, released and over.
 
         Raises as `read` does.
         """
-        return history_of(read_messages(self._cluster(), self._names, ANSWER_SECONDS))
+        return history_of(self._messages())
 
     def begin(self, selection: Selection, lasts: int, why: str, who: str, there: HoldsThere) -> tuple[str, HoldRecord]:
         """Write a hold of `lasts` ms, and return its id and record. `there`: what `read` has returned.
@@ -103,11 +102,8 @@ class HoldStore:
         ended = {hold_key(ident): render_hold(record) for ident, record in over.items()}
         self._write({**ended, **dict.fromkeys(map(hold_key, newer))})
 
-    def _cluster(self) -> Cluster:
-        cluster = Cluster(self._kafka, CLIENT)
-        if not cluster.existing([self._names.policy]):
-            raise ContractError(absent([self._names.policy]))
-        return cluster
+    def _messages(self) -> Iterator[Message]:
+        return read_messages(policy_cluster(self._kafka, self._names, CLIENT), self._names, ANSWER_SECONDS)
 
     def _write(self, records: Mapping[bytes, bytes | None]) -> None:
         write_records(self._kafka, self._names, CLIENT, records)

@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from reconsume.sidecar.errors import BrokerError, ContractError
-from reconsume.sidecar.group_policy.topic import read_messages
-from reconsume.sidecar.hints import absent
-from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.group_policy.topic import policy_cluster, read_messages
 from reconsume.sidecar.kafka.client_config import teller_config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
@@ -61,9 +59,7 @@ class PolicyStore:
 
         Raises ContractError if the topic does not exist, and BrokerError if it cannot be read.
         """
-        cluster = Cluster(self._kafka, CLIENT)
-        if not cluster.existing([self._names.policy]):
-            raise ContractError(absent([self._names.policy]))
+        cluster = policy_cluster(self._kafka, self._names, CLIENT)
         messages = read_messages(cluster, self._names, ANSWER_SECONDS)
         return newest((entry, len(message.value() or b"")) for message in messages if (entry := entry_of(message)))
 

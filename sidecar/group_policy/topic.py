@@ -9,7 +9,8 @@ from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
-from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.clients import make_client
@@ -98,6 +99,15 @@ def living(records: Iterable[PolicyTopicRecord], after: int) -> dict[str, Subscr
     return {beat.instance: beat.record for beat in beats if beat.record is not None and beat.record.at > after}
 
 
+def policy_cluster(kafka: Mapping[str, str], names: Names, client: str) -> Cluster:
+    """Return a connection to a cluster that has the group's policy topic. Raises ContractError if it does not have it,
+    and BrokerError."""
+    cluster = Cluster(kafka, client)
+    if not cluster.existing([names.policy]):
+        raise ContractError(absent([names.policy]))
+    return cluster
+
+
 def write_records(kafka: Mapping[str, str], names: Names, client: str, records: Mapping[bytes, bytes | None]) -> None:
     """Write records of the policy topic, by key; None deletes one. Raises BrokerError if one is not known to be
     written."""
@@ -108,9 +118,8 @@ def write_records(kafka: Mapping[str, str], names: Names, client: str, records: 
             faults.append(error.str())
 
     config = {**teller_config(kafka, client), "message.timeout.ms": int(ANSWER_SECONDS * 1000)}
-    with closing(
-        make_client(Producer, {**config, "log_level": 0})
-    ) as producer:  # closed at once, as in dlq/settlements.py
+    # Closed at once, as in dlq/settlements.py.
+    with closing(make_client(Producer, {**config, "log_level": 0})) as producer:
         for key, value in records.items():
             producer.produce(names.policy, value, key, PARTITION, on_delivery=landed)
         unsent = producer.flush(ANSWER_SECONDS + 1)
