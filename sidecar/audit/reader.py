@@ -20,7 +20,7 @@ from reconsume.sidecar.core.progress_codec import decode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.descriptions import Span
-from reconsume.sidecar.kafka.client_config import reader_config, whole_fetches
+from reconsume.sidecar.kafka.client_config import reader_config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
@@ -34,7 +34,7 @@ from reconsume.sidecar.kafka.errors import (
     sentence_of,
 )
 from reconsume.sidecar.kafka.messages import read_headers
-from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, Scan, ScanClient, partition_of
 
 PATIENCE = 30.0
 """Seconds without a record after which an open transaction counts as hanging. Reconsume's transactions end, or are
@@ -56,15 +56,8 @@ class AuditKafka:
         self._patience = patience
         self._kafka = kafka
         self._servers = kafka.get("bootstrap.servers", "")
-        config = {
-            **reader_config(kafka, group, CLIENT),
-            # If retention has deleted an offset meanwhile, that must be an answer here, not a jump.
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 50,
-        }
-        self._own = make_client(Consumer, whole_fetches(config))
-        self._mains = make_client(Consumer, config)
+        self._own = ScanClient(kafka, group, CLIENT)
+        self._mains = ScanClient(kafka, group, CLIENT, Fetches.LITTLE)
         # Its watermarks are high watermarks, and its requests never wait for an open transaction.
         self._asking = make_client(
             Consumer, {**reader_config(kafka, group, CLIENT), "isolation.level": "read_uncommitted"}
@@ -154,26 +147,23 @@ class AuditKafka:
 
         With `wanted` (rising offsets): only these, of main topics.
         """
-        consumer = self._own if wanted is None else self._mains
+        client = self._own if wanted is None else self._mains
         picks = None if wanted is None else {partition: Pick(offsets) for partition, offsets in wanted.items()}
-        reader = RangeReader(consumer, {partition: Span(starts[partition], end) for partition, end in ends.items()})
-        for message in reader.records(self._patience):
-            if reader.overtaken:
-                self._note_overtaken(reader)
+        spans = {partition: Span(starts[partition], end) for partition, end in ends.items()}
+        scan = client.scan(spans, Bounds(self._patience))
+        for message in scan:
+            if scan.overtaken:
+                self._note_overtaken(scan)
             if (row := self._taken(message, picks)) is not None:
                 yield row
-        self._note_overtaken(reader)
-        self.stuck |= {partition: _position(consumer, partition, starts[partition]) for partition in reader.left}
-        # A pause outlives the assignment. Without this, the next assignment of these partitions would not be read
-        # (librdkafka 2.16).
-        consumer.resume([TopicPartition(*partition) for partition in ends if starts[partition] < ends[partition]])
-        consumer.unassign()
+        self._note_overtaken(scan)
+        self.stuck |= scan.left
 
-    def _note_overtaken(self, reader: RangeReader) -> None:
-        for partition in reader.overtaken:
+    def _note_overtaken(self, scan: Scan) -> None:
+        for partition in scan.overtaken:
             self.seen.pop(partition, None)
-        self.overtaken |= reader.overtaken
-        reader.overtaken.clear()
+        self.overtaken |= scan.overtaken
+        scan.overtaken.clear()
 
     def _taken(self, message: Message, picks: Mapping[Number, Pick] | None) -> TopicRecord | None:
         """Return the record if it is wanted."""
@@ -189,11 +179,6 @@ class AuditKafka:
         if code in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             return BrokerError(f"no broker of {self._servers} answered within {ANSWER_SECONDS:.0f} s: {what}")
         return BrokerError(f"{what}: {sentence_of(error)}")
-
-
-def _position(consumer: Consumer, partition: Number, start: int) -> int:
-    [found] = consumer.position([TopicPartition(*partition)])
-    return max(found.offset, start)  # negative where nothing was read
 
 
 def passes(error: KafkaError) -> bool:

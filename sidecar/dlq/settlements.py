@@ -6,21 +6,20 @@ later one; of a record that waits it is about one wait.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.client_config import follower_config, teller_config
+from reconsume.sidecar.kafka.client_config import teller_config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
-from reconsume.sidecar.kafka.range_reader import HasSpan, RangeReader
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, HasSpan, ScanClient
 from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.events import BY_SETTLEMENT, Event, State, encode_event, event_of
 from reconsume.topics.names import Names
@@ -101,16 +100,8 @@ def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWE
 
 def _messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:
     spans = cluster.spans([(names.policy, PARTITION)])
-    consumer = make_client(
-        Consumer, {**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0}
-    )
-    try:
-        reader = RangeReader(consumer, spans)
-        yield from reader.records(deadline=time.monotonic() + within)
-    finally:
-        consumer.close()
-    if reader.left:
-        raise BrokerError(f"{names.policy} could not be read to its end within {within:g} s")
+    with ScanClient(cluster.kafka, names.retry_group, cluster.client_id, Fetches.LITTLE) as client:
+        yield from client.scan(spans, Bounds(seconds=within), expected=names.policy)
 
 
 def gone_of(settlements: Settlements, layout: Mapping[Partition, HasSpan]) -> list[str]:

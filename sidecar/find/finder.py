@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Message
 
 from reconsume.sidecar.clock import utc
 from reconsume.sidecar.core.policy import Policy
@@ -25,7 +25,7 @@ from reconsume.sidecar.dlq.copies import with_copies
 from reconsume.sidecar.dlq.letters import RedriveRequest, read_letter
 from reconsume.sidecar.dlq.redrive_history import Copies, RedriveHistory, eligibility
 from reconsume.sidecar.dlq.search import newest
-from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics
+from reconsume.sidecar.dlq.topics import CLIENT, DlqTopics
 from reconsume.sidecar.dlq.topics import Span as DlqSpan
 from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError
 from reconsume.sidecar.find.match import (
@@ -46,10 +46,8 @@ from reconsume.sidecar.group_policy.hold_store import HoldStore
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic, unled_partitions
-from reconsume.sidecar.kafka.client_config import reader_config, whole_fetches
-from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.messages import to_record
-from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
 from reconsume.sidecar.settings import Settings
 from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord
@@ -81,7 +79,7 @@ class ValuesHiddenError(ReconsumeError):
     """A reader who may see no keys and values has searched for some."""
 
 
-class Bounds(NamedTuple):
+class SearchBounds(NamedTuple):
     """What a search may use. `limit`: matches. `most_bytes`: of keys, values and headers. `deadline`: monotonic
     seconds. `patience`: seconds that a partition may not respond."""
 
@@ -109,7 +107,7 @@ def find(
     settings: Settings,
     policy: Policy,
     query: Query,
-    bounds: Bounds = Bounds(),  # noqa: B008 - it is a constant
+    bounds: SearchBounds = SearchBounds(),  # noqa: B008 - it is a constant
     tell: Tell = lambda done, total: None,
     *,
     values: bool,
@@ -183,25 +181,11 @@ def main_record(settings: Settings, ident: str) -> Record | None:
     span = cluster.spans([partition])[partition]
     if not span.begin <= offset < span.end:
         return None
-    consumer = make_client(Consumer, _config(settings))
-    try:
-        reader = RangeReader(consumer, {partition: Span(offset, offset + 1)})
-        for message in reader.records(PATIENCE):
+    with ScanClient(settings.kafka, settings.names.retry_group, CLIENT, Fetches.LITTLE) as client:
+        bounds = Bounds(PATIENCE)
+        for message in client.scan({partition: Span(offset, offset + 1)}, bounds, expected=f"the record {ident}"):
             return to_record(message, Partition(*partition), 0, None)
-        reader.expect_all(f"the record {ident}", PATIENCE)
-        return None
-    finally:
-        consumer.close()
-
-
-def _config(settings: Settings) -> dict[str, object]:
-    return {
-        **reader_config(settings.kafka, settings.names.retry_group, CLIENT),
-        "auto.offset.reset": "error",
-        "enable.partition.eof": True,
-        "fetch.wait.max.ms": 50,
-        **QUIET,
-    }
+    return None
 
 
 class Layout:
@@ -381,7 +365,7 @@ class Search:
         settings: Settings,
         policy: Policy,
         query: Query,
-        bounds: Bounds,
+        bounds: SearchBounds,
         tell: Tell,
         layout: Layout,
         *,
@@ -391,7 +375,7 @@ class Search:
         self._settings, self._policy, self._query = settings, policy, query
         self._bounds, self._tell, self._layout, self._whole = bounds, tell, layout, whole
         self._request, self._holds = RedriveRequest(), InForce(layout.holds, 0).holds
-        self._consumers: dict[str, Consumer] = {}
+        self._clients: dict[str, ScanClient] = {}
         self._open: dict[PartitionName, int] = {}
         """The end of what is unread of each partition that is not read to its beginning."""
         self._newest: dict[PartitionName, float] = {}
@@ -407,8 +391,8 @@ class Search:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for consumer in self._consumers.values():
-            consumer.close()
+        for client in self._clients.values():
+            client.close()
 
     # --- the search --------------------------------------------------------------------------------------------------
 
@@ -457,27 +441,28 @@ class Search:
         return Span(max(begin, committed) if end > committed else begin, end)
 
     def _read_turn(self, windows: Mapping[PartitionName, Span]) -> None:
-        for role, consumer in (("own", whole_fetches), ("main", dict), ("uncommitted", dict)):
+        for role in ("own", "main", "uncommitted"):
             some = {partition: span for partition, span in windows.items() if self._role(partition, span) == role}
             if some:
-                if role not in self._consumers:
-                    level = {"isolation.level": "read_uncommitted"} if role == "uncommitted" else {}
-                    self._consumers[role] = make_client(Consumer, consumer({**_config(self._settings), **level}))
-                self._read(self._consumers[role], some)
+                if role not in self._clients:
+                    fetches, settings = Fetches.WHOLE if role == "own" else Fetches.LITTLE, self._settings
+                    group, committed = settings.names.retry_group, role != "uncommitted"
+                    self._clients[role] = ScanClient(settings.kafka, group, CLIENT, fetches, committed=committed)
+                self._read(self._clients[role], some)
 
     def _role(self, partition: PartitionName, span: Span) -> str:
         if span.begin >= self._layout.committed[partition]:
             return "uncommitted"
         return "main" if self._layout.kinds[partition[0]] is Kind.MAIN else "own"
 
-    def _read(self, consumer: Consumer, windows: Mapping[PartitionName, Span]) -> None:
+    def _read(self, client: ScanClient, windows: Mapping[PartitionName, Span]) -> None:
         """Read a window of some partitions, and go on below it. What does not respond is left out."""
-        reader = RangeReader(consumer, windows)
-        unread = reader.left
+        scan = client.scan(windows, Bounds(self._bounds.patience, self._bounds.deadline - time.monotonic()))
+        unread = scan.left
         oldest: dict[PartitionName, int] = {}
         is_cut = False
         try:
-            for message in reader.records(self._bounds.patience, self._bounds.deadline):
+            for message in scan:
                 oldest.setdefault(partition_of(message), message.timestamp()[1])
                 self._take(message)
                 if is_cut := self.size >= self._bounds.most_bytes and bool(unread):
@@ -485,11 +470,6 @@ class Search:
         except DeniedError as denied:
             self._forget(windows, str(denied))
             return
-        finally:
-            # A pause outlives the assignment. Without this, the next assignment of these partitions would not be read
-            # (librdkafka 2.16).
-            consumer.resume([TopicPartition(*partition) for partition in windows])
-            consumer.unassign()
         if is_cut or (unread and time.monotonic() > self._bounds.deadline):
             return  # the windows are read again where the search goes on
         for partition, span in windows.items():

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.client_config import follower_config, teller_config
+from reconsume.sidecar.kafka.client_config import teller_config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
-from reconsume.sidecar.kafka.range_reader import RangeReader
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient
 from reconsume.topics.action_record import ActionHeard
 from reconsume.topics.hold_record import HoldHeard
 from reconsume.topics.names import Names
@@ -130,15 +129,6 @@ def write_records(kafka: Mapping[str, str], names: Names, client: str, records: 
 
 def read_messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:
     """Yield all messages of the policy topic, for `within` seconds. Raises BrokerError, also if it takes longer."""
-    deadline = time.monotonic() + within
     spans = cluster.spans([(names.policy, PARTITION)])
-    consumer = make_client(
-        Consumer, {**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0}
-    )
-    try:
-        reader = RangeReader(consumer, spans)
-        yield from reader.records(deadline=deadline)
-    finally:
-        consumer.close()
-    if reader.left:
-        raise BrokerError(f"{names.policy} could not be read to its end within {within:g} s")
+    with ScanClient(cluster.kafka, names.retry_group, cluster.client_id, Fetches.LITTLE) as client:
+        yield from client.scan(spans, Bounds(seconds=within), expected=names.policy)

@@ -7,22 +7,19 @@ counts.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Message
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, not_checked, ok, warn
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic
-from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
-from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
-from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.kafka.scan import Bounds, ScanClient, partition_of
 from reconsume.sidecar.printable import plural
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.retry_headers import RETRY_DUE_AT
@@ -105,16 +102,12 @@ def first_records(
     firsts: dict[PartitionName, tuple[int, int]] = {}
     if not spans:
         return firsts
-    config = whole_fetches(follower_config(cluster.kafka, group.names.retry_group, cluster.client_id))
-    consumer = make_client(Consumer, {**config, "log_level": 0})
-    try:
-        reader = RangeReader(consumer, spans)
-        for message in reader.records(deadline=time.monotonic() + FIRST_ANSWER_SECONDS):
+    with ScanClient(cluster.kafka, group.names.retry_group, cluster.client_id) as client:
+        scan = client.scan(spans, Bounds(seconds=FIRST_ANSWER_SECONDS))
+        for message in scan:
             partition = partition_of(message)
             firsts[partition] = message.offset() or 0, due_of(message, waits[partition[0]])
-            reader.finish(partition)
-    finally:
-        consumer.close()
+            scan.finish(partition)
     return firsts
 
 
