@@ -211,13 +211,11 @@ class Located(NamedTuple):
 
 def locate(settings: Settings, ident: str) -> Located:
     """Search every topic for the newest copy of a record. Raises BrokerError and ContractError."""
-    from reconsume.sidecar.find.finder import main_record  # the Kafka client is slow to import
-
     copy_found = located_in(settings, Query(id=ident))
     if copy_found.copy is not None:
         return copy_found
-    record = main_record(settings, ident)
-    return copy_found if record is None else Located({}, copy_row(record.position, record.key, record.value))
+    done = located_in(settings, Query(id=ident, kinds=frozenset({Kind.MAIN}), done=True))
+    return done._replace(where={})
 
 
 def locate_in_main(settings: Settings, ident: str) -> Located:
