@@ -17,19 +17,18 @@ from typer.core import TyperGroup
 from reconsume.sidecar.cli.terminal.exit_codes import WRONG_USAGE, json_error
 from reconsume.sidecar.cli.terminal.output import Format
 
-DOCS = "docs"
-"""Where the pages are: a folder of the repository, or the address of the site that `make docs` builds."""
 PAGES = {
-    "acls": "security.md",
-    "config": "configuration.md",
-    "dev": "demo.md",
-    "dlq": "dead-letters.md",
-    "policy": "running.md",
-    "retries": "running.md",
-    "topics": "topics.md",
-    "view": "spark.md",
+    "acls": "Security",
+    "config": "Configuration",
+    "dev": "The demo",
+    "dlq": "Dead letters",
+    "policy": "Running it",
+    "retries": "Running it",
+    "topics": "What it writes to Kafka",
+    "view": "The group-wide view: Spark",
 }
-"""The page of each group of commands; any other help names the reference."""
+"""The title of the page on each group of commands; any other help names the reference. An installed package has no
+files of pages, so no text names one by its path."""
 OTHER = "Commands"
 
 
@@ -51,9 +50,9 @@ class Group(TyperGroup):
                 formatter.write_dl(rows)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write where the documentation is."""
+        """Write which page of the documentation is about these commands."""
         formatter.write_paragraph()
-        formatter.write_text(f"Documentation: {DOCS}/{PAGES.get(ctx.info_name or '', 'reference.md')}")
+        formatter.write_text(f"Documentation: the page '{PAGES.get(ctx.info_name or '', 'Command line')}'")
 
 
 class Program(Group):

@@ -25,7 +25,10 @@ from reconsume.topics.policy_record import InstanceHeard
 FEWEST = 20
 """Attempts of a topic below which no share is judged."""
 WARN_SHARE, FAIL_SHARE = 0.1, 0.5
-STALLED = "see `partitions` in /status of the instance that has it: docs/runbook.md, ReconsumePartitionStalled"
+STALLED = (
+    "see `partitions` in /status of the instance that has it, and ReconsumePartitionStalled on the page 'Runbook' of "
+    "the documentation"
+)
 UNTOLD = "the policy topic cannot be read, where instances say it"
 START = "start an instance, or wait a minute for its heartbeat"
 
