@@ -31,7 +31,12 @@ QUESTIONS = {
     "mode": "How it gets records: push (by HTTP requests), pull (it asks), or relay (it reads Kafka itself)",
     "url": "The service's address",
 }
-NAMES = {"group": "--group", "topics": "--topics", "servers": "--bootstrap-servers", "url": "--url, or --mode"}
+NAMES = {
+    "group": "--group GROUP",
+    "topics": "--topics TOPIC,…",
+    "servers": "--bootstrap-servers HOST:PORT",
+    "url": "--url URL, or --mode pull or relay",
+}
 
 Compose = Annotated[bool, typer.Option("--compose", help=f"Write {COMPOSE} too: Kafka, the sidecar and a service.")]
 Kubernetes = Annotated[
@@ -125,7 +130,7 @@ def complete(values: dict[str, str], *, may_ask: bool) -> Answers:
     if missing and not may_ask:
         lacking = dict.fromkeys(NAMES.get("url" if name == "mode" else name, name) for name in missing)
         why = "there is no terminal to ask on" if not sys.stdin.isatty() else "with --yes nothing is asked"
-        raise typer.BadParameter(f"{why}: give {'; '.join(lacking)}")
+        raise typer.BadParameter(f"{why}. These are missing:\n" + "\n".join(f"  {option}" for option in lacking))
     for name in missing:
         if name != "url" or values["mode"] == "push":
             values = ask_for(name, values)
