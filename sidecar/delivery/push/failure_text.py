@@ -149,8 +149,8 @@ def explained(
 
     `body`: what was read of the body; `size`: its bytes. A word of the service's own needs no word about its body.
     """
-    if found := failure_text(content_type, noted, body, wanted):
-        return with_text(judged, found)
+    if kept := failure_text(content_type, noted, body, wanted):
+        return with_text(judged, kept)
     outcome = judged.outcome if isinstance(judged, WholeRefused) else judged
     if isinstance(outcome, Failed | Rejected) and outcome.reason.startswith(HTTP):
         return with_text(judged, unkept(content_type, noted, size, wanted))

@@ -150,9 +150,9 @@ def configuration(answers: Answers) -> str:
     lines = [line for line in LINES if not line.modes or answers.mode in line.modes]
     text = HEAD.format(group=answers.group) + "".join(rendered(line, values) for line in lines)
     document = read_yaml(text)
-    given = document.value if isinstance(document.value, dict) else {}
+    sections = document.value if isinstance(document.value, dict) else {}
     # A section of comments alone is null, and sets nothing.
-    if document.faults or validate({name: value for name, value in given.items() if value is not None})[1]:
+    if document.faults or validate({name: value for name, value in sections.items() if value is not None})[1]:
         raise ValueError("the file would not say the answers")
     return text
 
