@@ -98,8 +98,10 @@ LINES = (
     Line(("operators",), "Who may change the group by the API and the dashboard: hold, settle, redrive."),
     Line(
         ("operators", "token_file"),
-        "The file with their tokens; `reconsume init` wrote reconsume-operators.token. null: nobody may.",
+        "The file with their tokens, which `reconsume init` wrote. Without it nobody may.",
+        example="reconsume-operators.token",
     ),
+    Line(("operators", "audit_file"), "A file with one line for each change.", example="reconsume-audit.jsonl"),
 )
 SECTIONS = frozenset(line.path[:-1] for line in LINES)
 HEAD = """\
@@ -148,7 +150,9 @@ def configuration(answers: Answers) -> str:
     lines = [line for line in LINES if not line.modes or answers.mode in line.modes]
     text = HEAD.format(group=answers.group) + "".join(rendered(line, values) for line in lines)
     document = read_yaml(text)
-    if not isinstance(document.value, dict) or document.faults or validate(document.value)[1]:
+    sections = document.value if isinstance(document.value, dict) else {}
+    # A section of comments alone is null, and sets nothing.
+    if document.faults or validate({name: value for name, value in sections.items() if value is not None})[1]:
         raise ValueError("the file would not say the answers")
     return text
 
