@@ -107,7 +107,7 @@ def write_tokens(folder: Path) -> None:
     try:
         talk(f"{name}: {WRITTEN if write_token(folder) else KEPT}")
         if ignore_token(folder):
-            talk(f"{printable(str(folder / '.gitignore'))}: has a line for it")
+            talk(f"{printable(str(folder / '.gitignore'))}: names it, so that git ignores it")
     except (OSError, UnicodeDecodeError) as fault:
         why = fault.strerror if isinstance(fault, OSError) else "its text is not UTF-8"
         raise ConfigError([f"{name}, or .gitignore there: cannot be written: {why}"]) from None

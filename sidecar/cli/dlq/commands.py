@@ -96,7 +96,7 @@ def list_(
     options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in result.letters], CUT)
     sum_up(result)
     if not result.matched and result.scanned and state is None and not everything:
-        talk("no dead letter is open; --all also shows those that were redriven or dismissed, and copies")
+        talk("no open dead letter matches; --all also looks at those that were redriven or dismissed, and at copies")
 
 
 @command(app, "show")

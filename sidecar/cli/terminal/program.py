@@ -71,6 +71,15 @@ class Program(Group):
                 _add_example(error)
             elif type(error).__name__ == "NoSuchOption":
                 _keep_similar(error)
+            _drop_words_of_pydantic(error)
+            raise
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parse the options of the root, as typer does."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except Exception as error:
+            _drop_words_of_pydantic(error)
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -111,6 +120,13 @@ def _keep_similar(error: Any) -> None:
     name, known = error.option_name.lstrip("-"), error.possibilities or []
     similar = difflib.get_close_matches(name, [one.lstrip("-") for one in known])
     error.possibilities = [one for one in known if one.lstrip("-") in similar]
+
+
+def _drop_words_of_pydantic(error: Any) -> None:
+    """Reword an invalid value: newer versions of typer show the sentence of pydantic, which names no option."""
+    if type(error).__name__ == "BadParameter":
+        text = error.message.removeprefix("Value error, ").partition(", unable to parse")[0]
+        error.message = text.replace("Input should be", "must be")
 
 
 def _add_example(error: Any) -> None:

@@ -60,7 +60,7 @@ def listening(key: str, url: str, deliver: Deliver, credentials: ServiceCredenti
     except ValueError as fault:
         yield fail(f"{key}: {fault}")
     except OSError as fault:
-        yield fail(f"{key}: {shown} cannot be connected to: {fault}", HERE)
+        yield fail(f"{key}: {shown} cannot be connected to: {fault.strerror or fault}", HERE)
 
 
 def time_of_signatures(deliver: Deliver, credentials: ServiceCredentials) -> Finding:
