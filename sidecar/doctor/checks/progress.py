@@ -66,7 +66,7 @@ def progress(cluster: Cluster, group: GroupShape, records: Sequence[PolicyTopicR
         if group_state is not None and not group_state.members:
             findings.append(idle(name, last_seen(records), lasting, now))
         findings += behind(cluster, name, committed, now)
-    return findings or [ok("nothing is about to expire")]
+    return findings or [ok("no progress is about to expire")]
 
 
 def has_records(cluster: Cluster, topic: str) -> bool:
@@ -253,6 +253,8 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
     findings += [*neighbours(names.group, others), *hidden_topics(denied)]
     if len(others) > MOST:
         findings.append(not_checked(f"{len(others) - MOST} of {plural(len(others), 'other group')}"))
+    if not others:
+        return findings or [ok("this user sees no other group")]
     return findings or [
         ok(f"none of {plural(len(others), 'other group')} that this user may see reads this group's topics")
     ]

@@ -213,7 +213,7 @@ LATE = 60_000
 def dead_view(cluster: Cluster, group: GroupShape) -> list[Finding]:
     """Report how far the view is behind the events."""
     if not group.view:
-        return [ok("not followed here (view.enabled is false)")]
+        return [ok("not used here (view.enabled is false)")]
     names = group.names
     topics, denied = cluster.topics([names.events, *group.rows])
     if denied:
