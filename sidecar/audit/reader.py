@@ -23,7 +23,7 @@ ended, after 10 s."""
 CLIENT = "reconsume-audit"
 
 
-class Seen(NamedTuple):
+class ReadTimes(NamedTuple):
     """The timestamps of the first and the last record that were read of a partition, epoch ms."""
 
     first: int
@@ -35,7 +35,7 @@ class AuditReader:
 
     def __init__(self, kafka: Mapping[str, str], group: str, patience: float = PATIENCE) -> None:
         """Create the clients, in the name of `group`. `patience`: seconds."""
-        self.seen: dict[Number, Seen] = {}
+        self.seen: dict[Number, ReadTimes] = {}
         self.overtaken: dict[Number, int] = {}
         """Partitions whose records were deleted before they could be read, with the first offset that was left."""
         self.stuck: dict[Number, int] = {}
@@ -67,7 +67,9 @@ class AuditReader:
             if scan.overtaken:
                 self._note_overtaken(scan)
             partition, timestamp = partition_of(message), message.timestamp()[1]
-            self.seen[partition] = Seen(self.seen[partition].first if partition in self.seen else timestamp, timestamp)
+            self.seen[partition] = ReadTimes(
+                self.seen[partition].first if partition in self.seen else timestamp, timestamp
+            )
             if wanted is None or picks[partition].takes(message.offset() or 0):
                 yield record_of(message)
         self._note_overtaken(scan)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from reconsume.sidecar.audit.facts import Number
-from reconsume.sidecar.audit.reader import Seen
+from reconsume.sidecar.audit.reader import ReadTimes
 from reconsume.sidecar.audit.store import AuditStore
 from reconsume.sidecar.clock import utc
 from reconsume.sidecar.core.progress import Progress
@@ -36,7 +36,7 @@ class Horizon(NamedTuple):
 
     marks: Mapping[Number, Span]
     spans: Mapping[Number, Span]
-    seen: Mapping[Number, Seen]
+    seen: Mapping[Number, ReadTimes]
     overtaken: Mapping[Number, int]
     since: int | None
     began: int

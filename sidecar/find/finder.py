@@ -3,9 +3,9 @@
 The command line (`find`, `retries list --key`, `retries show --value`) and the dashboard call `find`, on any thread. No
 group is joined, and nothing is written.
 
-`Layout` finds out what is searched: the partitions, from where to where, and what is done there. Each `Part` of it is
-one partition, and knows where its search goes on. `Search` reads the parts backwards, in windows that are read
-forwards. The parts whose unread records are the newest come next, so what a bound leaves out is the oldest. A search is
+`Layout` finds out what is searched: the partitions, from where to where, and what is done there. A `SearchedLog` is
+one partition, and knows where its search goes on. `Search` reads these logs backwards, in windows that are read
+forwards. The logs whose unread records are the newest come next, so what a bound leaves out is the oldest. A search is
 a picture of its beginning: the progress is read before the ends of the partitions, so that a record that moves
 meanwhile is found where it was, and none is missed.
 
@@ -178,7 +178,7 @@ def without_copies(settings: Settings, policy: Policy, result: FindResult, deadl
 # --- what is searched ------------------------------------------------------------------------------------------------
 
 
-class Part(msgspec.Struct, gc=False):
+class SearchedLog(msgspec.Struct, gc=False):
     """A partition that is searched: what its records are, and from where to where it is unread.
 
     `level`: as a hold names it; None for dead letters and what a relay has handed over. `committed`: the offset from
@@ -226,15 +226,15 @@ class Layout:
         progress = {} if query.done else self._progress(searched)
         self._read_redrives(topics)
         self._read_holds()
-        parts = self._parts([partition for partition in searched if partition[0] in self._roles], progress)
-        unled = [part for part in unled_partitions(topics.values()) if part[0] in self._roles and self._may_have(part)]
+        logs = self._logs([partition for partition in searched if partition[0] in self._roles], progress)
+        unled = [one for one in unled_partitions(topics.values()) if one[0] in self._roles and self._may_have(one)]
         if unled:
             names = ", ".join(f"{name}[{number}]" for name, number in unled)
             self.left_out.append(f"{names}: not searched, as they have no leader now")
         if rest is not None:
-            for part in parts:
-                part.unread = min(part.unread, rest.get(part.name, 0))
-        self.parts = [part for part in parts if part.unread > part.begin]
+            for log in logs:
+                log.unread = min(log.unread, rest.get(log.name, 0))
+        self.logs = [log for log in logs if log.unread > log.begin]
 
     def _searched_roles(self) -> dict[str, Role]:
         """Return the role of each topic to read. A level of an earlier configuration is one, too."""
@@ -309,31 +309,33 @@ class Layout:
         except ReconsumeError as fault:
             self.left_out.append(f"whether records are held is not known: {fault}")
 
-    def _parts(self, partitions: list[PartitionName], progress: Mapping[PartitionName, Progress]) -> list[Part]:
-        """Return the parts; where some partitions do not respond, those of the topics that do."""
+    def _logs(self, partitions: list[PartitionName], progress: Mapping[PartitionName, Progress]) -> list[SearchedLog]:
+        """Return the logs; where some partitions do not respond, those of the topics that do."""
         with suppress(BrokerError):
-            return self._read_parts(partitions, progress)
-        parts: list[Part] = []
+            return self._read_logs(partitions, progress)
+        logs: list[SearchedLog] = []
         for topic in sorted({topic for topic, _ in partitions}):
             own = [partition for partition in partitions if partition[0] == topic]
             try:
-                parts += self._read_parts(own, progress)
+                logs += self._read_logs(own, progress)
             except BrokerError as fault:
                 self._leave_out(topic, fault)
-        return parts
+        return logs
 
-    def _read_parts(self, partitions: list[PartitionName], progress: Mapping[PartitionName, Progress]) -> list[Part]:
+    def _read_logs(
+        self, partitions: list[PartitionName], progress: Mapping[PartitionName, Progress]
+    ) -> list[SearchedLog]:
         ends = self._cluster.offsets(partitions, Offset.END)
         everything = self._cluster.spans(partitions, committed=False)
         spans = self._cluster.spans_since(everything, self._query.since, committed=False)
-        parts = []
+        logs = []
         for name, (begin, end) in spans.items():
             role, done, committed = self._roles[name[0]], progress.get(name), ends[name].offset
             first, last = max(begin, 0 if done is None else done.next), max(end, committed)
             if self._origin is not None and self._origin[:2] == name:
                 first, last = max(first, self._origin[2]), min(last, self._origin[2] + 1)
-            parts.append(Part(name, role.kind, self._level_of(role), done, first, committed, last))
-        return parts
+            logs.append(SearchedLog(name, role.kind, self._level_of(role), done, first, committed, last))
+        return logs
 
     def _level_of(self, role: Role) -> str | None:
         """Return the level of a topic as a hold names it."""
@@ -353,33 +355,33 @@ class Matcher:
         self._policy, self._query, self._layout, self._whole = policy, query, layout, whole
         self._holds = InForce(layout.holds, 0).holds
 
-    def match_in(self, part: Part, record: Record) -> Match | None:
+    def match_in(self, log: SearchedLog, record: Record) -> Match | None:
         """Return what is shown of a record; None if it is done, or not searched for."""
-        query, is_done = self._query, part.progress is not None and part.progress.covers(record.offset)
+        query, is_done = self._query, log.progress is not None and log.progress.covers(record.offset)
         if is_done or not query.fits(record):
             return None
-        match = self._letter(part, record) if part.kind is Kind.DLQ else self._waiting(part, record)
+        match = self._letter(log, record) if log.kind is Kind.DLQ else self._waiting(log, record)
         if match is None or query.id not in (None, match.id, match.position) or query.topic not in (None, match.topic):
             return None
         return match
 
-    def _letter(self, part: Part, record: Record) -> Match | None:
+    def _letter(self, log: SearchedLog, record: Record) -> Match | None:
         letter = read_letter(record, self._policy)
         verdict = eligibility(letter, EVERY_LETTER, self._layout.redrives[record.source])
         assert verdict is not None, "the request selects every letter"
-        return letter_match(letter, verdict, is_held=record.offset >= part.committed, whole=self._whole)
+        return letter_match(letter, verdict, is_held=record.offset >= log.committed, whole=self._whole)
 
-    def _waiting(self, part: Part, record: Record) -> Match:
-        state = None if part.kind is Kind.MAIN else state_of(record)
-        where = Where.UNCOMMITTED if record.offset >= part.committed else where_of(part.kind, state)
-        return match_of(record, part.kind, state, where, self._held(part, record, state, where), whole=self._whole)
+    def _waiting(self, log: SearchedLog, record: Record) -> Match:
+        state = None if log.kind is Kind.MAIN else state_of(record)
+        where = Where.UNCOMMITTED if record.offset >= log.committed else where_of(log.kind, state)
+        return match_of(record, log.kind, state, where, self._held(log, record, state, where), whole=self._whole)
 
-    def _held(self, part: Part, record: Record, state: RetryState | None, where: Where) -> str:
+    def _held(self, log: SearchedLog, record: Record, state: RetryState | None, where: Where) -> str:
         """Return why a record waits if an operator holds it; empty if nobody does."""
-        if part.level is None or where not in HOLDABLE:
+        if log.level is None or where not in HOLDABLE:
             return ""
         topic = record.source.topic if state is None else state.topic
-        hold = self._holds.fitting(part.level, topic, record.key)
+        hold = self._holds.fitting(log.level, topic, record.key)
         if hold is None:
             return ""
         return held_text(where, hold.id, utc(self._layout.holds[hold.id].until, "%Y-%m-%dT%H:%M:%SZ"))
@@ -398,8 +400,8 @@ class Search:
         self._stack = ExitStack()
         self._matches: dict[str, Match] = {}
         """The newest matches, `limit` at most between two turns, by position."""
-        self._parts = {part.name: part for part in layout.parts}
-        self._total = sum(part.unread - part.begin for part in layout.parts)
+        self._logs = {log.name: log for log in layout.logs}
+        self._total = sum(log.unread - log.begin for log in layout.logs)
 
     def __enter__(self) -> Search:
         return self
@@ -409,28 +411,28 @@ class Search:
 
     def run(self) -> None:
         """Read until all is read, or a bound is reached."""
-        while open_parts := [part for part in self._parts.values() if part.unread > part.begin]:
-            if stopped := self._bound_reached(open_parts):
+        while open_logs := [log for log in self._logs.values() if log.unread > log.begin]:
+            if stopped := self._bound_reached(open_logs):
                 self._layout.left_out.append(stopped)
                 return
-            self._read_turn(self._windows(open_parts))
+            self._read_turn(self._windows(open_logs))
             self._drop_beyond_limit()
             self._report()
-        if any(part.dropped >= 0 for part in self._parts.values()):
+        if any(log.dropped >= 0 for log in self._logs.values()):
             self._layout.left_out.append(f"the newest {self._bounds.limit} are shown, and there are older ones")
 
     def result(self) -> FindResult:
         """Return the result."""
-        rest = {part.name: part.unread for part in self._parts.values() if part.unread > part.begin}
-        rest |= {part.name: part.dropped + 1 for part in self._parts.values() if part.dropped >= 0}
+        rest = {log.name: log.unread for log in self._logs.values() if log.unread > log.begin}
+        rest |= {log.name: log.dropped + 1 for log in self._logs.values() if log.dropped >= 0}
         return FindResult(self._ordered(), self._layout.left_out, rest, self.records, self.size)
 
-    def _bound_reached(self, open_parts: list[Part]) -> str:
+    def _bound_reached(self, open_logs: list[SearchedLog]) -> str:
         """Return which bound ends the search, as a sentence; empty if none does."""
         bounds = self._bounds
         if len(self._matches) >= bounds.limit:
             oldest_shown = sorted((match.at for match in self._matches.values()), reverse=True)[bounds.limit - 1]
-            if oldest_shown >= max(part.newest for part in open_parts):
+            if oldest_shown >= max(log.newest for log in open_logs):
                 return f"the newest {bounds.limit} are shown, and older records were not searched"
         if self.size >= bounds.most_bytes:
             return f"after {self.size} bytes the older records were not searched"
@@ -438,23 +440,23 @@ class Search:
             return "the time is over, and the older records were not searched"
         return ""
 
-    def _windows(self, open_parts: list[Part]) -> dict[PartitionName, Span]:
-        """Return what is read next: of the parts whose unread records are the newest."""
-        chosen = sorted(open_parts, key=lambda part: -part.newest)[:AT_ONCE]
+    def _windows(self, open_logs: list[SearchedLog]) -> dict[PartitionName, Span]:
+        """Return what is read next: of the logs whose unread records are the newest."""
+        chosen = sorted(open_logs, key=lambda log: -log.newest)[:AT_ONCE]
         bytes_left = max(1, self._bounds.most_bytes - self.size)
         size = max(1, self.size // max(1, self.records))
         fitting = min(WINDOW_BYTES, bytes_left) // (size * len(chosen))
-        is_first = any(part.newest == inf for part in chosen)
+        is_first = any(log.newest == inf for log in chosen)
         offsets = SMALLEST if is_first else max(1, min(LARGEST, fitting))
-        return {part.name: part.window(offsets) for part in chosen}
+        return {log.name: log.window(offsets) for log in chosen}
 
     def _read_turn(self, windows: Mapping[PartitionName, Span]) -> None:
         """Read the windows, those together that one client can read."""
         by_client: dict[tuple[Fetches, bool], dict[PartitionName, Span]] = {}
         for name, span in windows.items():
-            part = self._parts[name]
-            is_committed = span.begin < part.committed
-            fetches = Fetches.LITTLE if part.kind is Kind.MAIN or not is_committed else Fetches.WHOLE
+            log = self._logs[name]
+            is_committed = span.begin < log.committed
+            fetches = Fetches.LITTLE if log.kind is Kind.MAIN or not is_committed else Fetches.WHOLE
             by_client.setdefault((fetches, is_committed), {})[name] = span
         for (fetches, is_committed), some in by_client.items():
             if (fetches, is_committed) not in self._clients:
@@ -464,7 +466,7 @@ class Search:
             self._read(self._clients[fetches, is_committed], some)
 
     def _read(self, client: ScanClient, windows: Mapping[PartitionName, Span]) -> None:
-        """Read a window of some parts, and go on below it. What does not respond is left out."""
+        """Read a window of some logs, and go on below it. What does not respond is left out."""
         scan = client.scan(windows, Bounds(self._bounds.patience, self._bounds.deadline - time.monotonic()))
         oldest: dict[PartitionName, int] = {}
         try:
@@ -479,35 +481,35 @@ class Search:
         if scan.left and time.monotonic() > self._bounds.deadline:
             return
         for name, span in windows.items():
-            part = self._parts[name]
+            log = self._logs[name]
             if name in scan.left:
                 where = f"{name[0]}[{name[1]}] is not searched below offset {span.end}"
                 self._layout.left_out.append(f"{where}: it does not respond")
-                part.close()
+                log.close()
             else:
-                part.unread = span.begin
-                part.newest = min(part.newest, oldest.get(name, inf))
+                log.unread = span.begin
+                log.newest = min(log.newest, oldest.get(name, inf))
 
     def _close_denied(self, windows: Mapping[PartitionName, Span], why: str) -> None:
         """Leave out the topics that this user may not read, one of which was in the windows."""
         for topic in sorted({topic for topic, _ in windows}):
             if f"topic {topic} " in f"{why} ":
                 self._layout.left_out.append(f"{topic} is not checked: {why}")
-                for part in self._parts.values():
-                    if part.name[0] == topic:
-                        part.close()
+                for log in self._logs.values():
+                    if log.name[0] == topic:
+                        log.close()
                 return
         raise BrokerError(why)
 
     def _take(self, message: Message) -> None:
-        part = self._parts[partition_of(message)]
-        record = to_record(message, Partition(*part.name), 0, None)
+        log = self._logs[partition_of(message)]
+        record = to_record(message, Partition(*log.name), 0, None)
         self.records += 1
         self.size += len(record.key or b"") + len(record.value or b"")
         self.size += sum(len(name) + len(value or b"") for name, value in record.headers or ())
         if self.records % TOLD_EVERY == 0:
             self._report()
-        if (match := self._matcher.match_in(part, record)) is not None:
+        if (match := self._matcher.match_in(log, record)) is not None:
             self._matches[match.position] = match
 
     def _drop_beyond_limit(self) -> None:
@@ -517,8 +519,8 @@ class Search:
         for match in self._ordered()[self._bounds.limit :]:
             del self._matches[match.position]
             topic, number, _ = match.position.rsplit(":", 2)
-            part = self._parts[topic, int(number)]
-            part.dropped = max(part.dropped, match.offset)
+            log = self._logs[topic, int(number)]
+            log.dropped = max(log.dropped, match.offset)
 
     def _ordered(self) -> list[Match]:
         """Return the matches, newest first, and those of a partition by their offsets in any case.
@@ -534,5 +536,5 @@ class Search:
         return [match for *_, match in sorted(ranks, key=lambda rank: rank[:2], reverse=True)]
 
     def _report(self) -> None:
-        unread = sum(part.unread - part.begin for part in self._parts.values())
+        unread = sum(log.unread - log.begin for log in self._logs.values())
         self._tell(max(self._total - unread, 0), self._total)

@@ -205,7 +205,7 @@ class Scan:
             # (librdkafka 2.16).
             self._client.consumer.resume([TopicPartition(*partition) for partition in self._ends])
             self._client.consumer.unassign()
-            self._report(self.read, self.total)
+        self._report(self.read, self.total)
 
     def _messages(self) -> Iterator[Message]:
         began = heard = time.monotonic()

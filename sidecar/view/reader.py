@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -119,6 +120,16 @@ class ViewReader:
     def caught_up(self) -> bool:
         """Whether everything is read that was there at the last check."""
         return self._checked is not None and self._at_end(self._checked.ends)
+
+    @property
+    def source(self) -> Source:
+        """What the copy is made from."""
+        return self._form.source
+
+    @property
+    def path(self) -> Path:
+        """The file of the copy."""
+        return self._store.path
 
     @property
     def facts(self) -> Facts:

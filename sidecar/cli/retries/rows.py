@@ -56,10 +56,10 @@ def whole_view(settings: Settings, source: Source, most: int | None) -> Iterator
         what = "events" if look.source is Source.EVENTS else "records of the view"
         with progress_bar(what) as progress:
             look.read_all(progress)
-        for line in source_lines(look.source, look.as_of, look.since, look.shortfall, wall()):
+        for line in source_lines(look.source, look.facts.as_of or 0, look.facts.since, look.shortfall, wall()):
             talk(line)
-        if look.bad:
-            talk(f"warning: {look.bad} {what} are no such, and passed over")
+        if bad := sum(look.bad.values()):
+            talk(f"warning: {bad} {what} are no such, and passed over")
         yield look
 
 

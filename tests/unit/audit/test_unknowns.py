@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconsume.sidecar.audit.reader import Seen
+from reconsume.sidecar.audit.reader import ReadTimes
 from reconsume.sidecar.audit.unknowns import APART, Horizon, deleted_of, known_of
 from reconsume.sidecar.kafka.admin.descriptions import Span
 
@@ -13,7 +13,7 @@ WEEK = {"retention.ms": "604800000", "retention.bytes": "-1"}
 
 def horizon(begin: int, seen: int | None = None, since: int | None = None, topic: str = LEVEL) -> Horizon:
     place = (topic, 0)
-    read = {} if seen is None else {place: Seen(seen, seen + 5)}
+    read = {} if seen is None else {place: ReadTimes(seen, seen + 5)}
     spans = {place: Span(begin, begin + 9)}
     return Horizon(spans, spans, read, {}, since, NOW)
 
