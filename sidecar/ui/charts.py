@@ -1,32 +1,35 @@
-"""Charts as SVG text: when records are due, and sums by minute. Pure: values in, markup out.
+"""What is where on the charts: when records are due, sums by minute, and one record's journey.
 
-`Markup.format` escapes everything that comes from records. No `style` attribute is written, because the pages' content
-security policy would refuse it: the style comes from classes of `style.css`.
+Pure: values in, positions out; the pages call it on the event loop. `templates/charts.html` draws them, and escapes all
+texts as every template does. It writes no `style` attribute, because the content security policy of the pages would
+refuse it: the style comes from classes of `style.css`.
+
+- *Due*: one row for each level, one bubble for records that are due together. The time axis is logarithmic: seconds
+  near now, hours far away. Beyond `known` not every record was read, so that part is hatched.
+- *Minutes*: one stacked bar a minute.
+- *Journey*: deliveries on the left line, waits on the right one, time goes down. A longer wait is taller, but not in
+  proportion. It is narrow by design, so that a telephone shows it without scaling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import log1p, sqrt
+from collections.abc import Iterator, Sequence
+from math import log1p, log10
 from typing import NamedTuple
 
-from markupsafe import Markup
-
-from reconsume.sidecar.printable import printable
-from reconsume.sidecar.ui.text import cut, iso, length, moment
+from reconsume.sidecar.ui.text import length
 from reconsume.topics.durations import render_duration
+from reconsume.topics.events import Event, State
 
-MARGIN, WIDTH, LANE = 64, 720, 30
-"""Units of the due chart: the space for names, the whole width, the height of a level."""
-COLUMNS, WIDEST = 30, 10
-"""Columns of bubbles, and the radius of the largest bubble: they never touch."""
+WIDTH, MARGIN = 720, 64
+"""Units of the due chart: the whole width, and the space for names."""
+COLUMNS = 30
+"""Columns of bubbles, so that they never touch."""
 SOON = 5_000
-"""ms; the scale of the logarithmic time axis: seconds near now, hours far away."""
+"""ms; the scale of the logarithmic time axis."""
 TICKS = (0, 10_000, 60_000, 600_000, 3_600_000, 7_200_000, 21_600_000, 86_400_000, 864_000_000)
-
-
-WORDS = {"wait": "retries", "good": "done", "dead": "dead letters"}
-"""What a kind of bar counts."""
+TOP, HEAD = 44, 46
+"""Units of a journey: where it begins, and the space for an event's own text."""
 
 
 class Lane(NamedTuple):
@@ -44,109 +47,88 @@ class Minute(NamedTuple):
     committed: int
     dead: int
 
+    @property
+    def total(self) -> int:
+        """The height of its bar."""
+        return self.waiting + self.committed + self.dead
 
-def due_picture(lanes: Sequence[Lane], known: int | None) -> Markup:
-    """Draw when records are due: one row per level, one bubble for records due together.
 
-    `known`: ms from now up to which every record is drawn.
-    """
+class Bubble(NamedTuple):
+    """The records of one level that are due together, the first of them in `wait` ms; negative: all are overdue."""
+
+    x: float
+    count: int
+    wait: int
+
+
+class DueChart(NamedTuple):
+    """When records are due. `ticks`: the positions of times on the axis, with their names. `unknown`: the position
+    beyond which not every record is drawn; None: all are."""
+
+    lanes: Sequence[tuple[str, Sequence[Bubble]]]
+    ticks: Sequence[tuple[float, str]]
+    unknown: float | None
+
+
+class Step(NamedTuple):
+    """An event of a journey, from `top` down to `end`. `wait`: what follows it in words; empty if nothing waits."""
+
+    event: Event
+    before: Event | None
+    top: int
+    end: int
+    is_last: bool
+    wait: str
+
+
+def due_chart(lanes: Sequence[Lane], known: int | None) -> DueChart:
+    """Return where the records of each level are. `known`: ms from now up to which every record is there; None: all."""
     farthest = max((wait for lane in lanes for wait in lane.waits), default=0)
     horizon = max(farthest, 60_000) * 1.15
-    height = 34 + LANE * max(1, len(lanes))
-    shapes = [
-        Markup('<svg class="due" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
-            WIDTH, height, "What is due when, by level"
-        ),
-        *_axis(horizon, height),
-    ]
-    for number, lane in enumerate(lanes):
-        shapes += _lane(lane, number, horizon)
-    if known is not None:
-        x = across(known, horizon)
-        shapes.append(
-            Markup('<rect class="unknown" x="{:.1f}" y="8" width="{:.1f}" height="{}"/>').format(
-                x, max(0, WIDTH - x), height - 34
-            )
-        )
-    return Markup("").join([*shapes, Markup("</svg>")])
+    ticks = [(across(tick, horizon), render_duration(tick) if tick else "now") for tick in TICKS if tick <= horizon]
+    unknown = None if known is None else across(known, horizon)
+    return DueChart([(lane.level, bubbles(lane, horizon)) for lane in lanes], ticks, unknown)
 
 
 def across(wait: int, horizon: float) -> float:
-    """Return the position of a wait (ms) on the axis; an overdue record lies at its beginning."""
+    """Return the position of a wait (ms) on the axis; an overdue record is at its beginning."""
     return MARGIN + 18 + (WIDTH - MARGIN - 40) * log1p(max(0, wait) / SOON) / log1p(horizon / SOON)
 
 
-def _axis(horizon: float, height: int) -> Iterable[Markup]:
-    for tick in TICKS:
-        if tick > horizon:
-            return
-        name = "now" if tick == 0 else f"{render_duration(tick)}"
-        yield Markup(
-            '<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="8" y2="{1}"/>'
-            '<text class="tick" x="{0:.1f}" y="{2}" text-anchor="middle">{3}</text>'
-        ).format(across(tick, horizon), height - 26, height - 8, name)
-
-
-def _lane(lane: Lane, number: int, horizon: float) -> Iterable[Markup]:
-    y = 8 + LANE * number + LANE / 2
-    yield Markup(
-        '<line class="lane" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="level" x="{}" y="{}" text-anchor="end">'
-        "{}<title>{}</title></text>"
-    ).format(MARGIN, WIDTH - 8, y, y, MARGIN - 8, y + 4, cut(lane.level, 8), printable(lane.level))
-    columns: dict[int, list[int]] = {}
+def bubbles(lane: Lane, horizon: float) -> list[Bubble]:
+    """Return the records of a level, those that are due at about the same time together."""
     step = (WIDTH - MARGIN - 40) / COLUMNS
+    columns: dict[int, list[int]] = {}
     for wait in lane.waits:
         column = -1 if wait < 0 else int((across(wait, horizon) - MARGIN - 18) / step)
         columns.setdefault(column, []).append(wait)
-    for column, waits in columns.items():
-        x, count, late = MARGIN + 18 + (column + 0.5) * step, len(waits), column < 0
-        title = f"{count} {printable(lane.level)}: {'overdue' if late else f'due in {length(min(waits))}'}"
-        yield Markup('<circle class="bubble {}" cx="{:.1f}" cy="{}" r="{:.1f}"><title>{}</title></circle>').format(
-            "overdue" if late else f"hue{number % 6}", x, y, min(WIDEST, 3 + sqrt(count)), title
-        )
-        if count > 20:
-            yield Markup('<text class="inside" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
-                x, y + 3.2, short(count)
-            )
+    return [Bubble(MARGIN + 18 + (column + 0.5) * step, len(waits), min(waits)) for column, waits in columns.items()]
 
 
-def minutes_picture(minutes: Sequence[Minute], first: int, count: int) -> Markup:
-    """Draw the sums by minute: one bar a minute, for `count` minutes from `first` (epoch ms) on."""
-    width, height, base = 720, 110, 92
-    most = max((one.waiting + one.committed + one.dead for one in minutes), default=0) or 1
-    step = width / count
-    shapes = [
-        Markup('<svg class="minutes" viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
-            width, height, "Sums by minute"
-        ),
-        Markup('<line class="lane" x1="0" x2="{}" y1="{}" y2="{}"/>').format(width, base, base),
-    ]
-    for one in minutes:
-        x, y = (one.begin - first) // 60_000 * step, float(base)
-        for kind, number in (("wait", one.waiting), ("good", one.committed), ("dead", one.dead)):
-            tall = (base - 8) * number / most
-            y -= tall
-            shapes.append(
-                Markup(
-                    '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title data-at="{}">'
-                ).format(kind, x + 1, y, step - 2, tall, iso(one.begin))
-                + Markup("{} {} from {} UTC</title></rect>").format(number, WORDS[kind], moment(one.begin))
-            )
-    for column, anchor in ((0, "start"), (count // 2, "middle"), (count, "end")):
-        shapes.append(
-            Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="{}">{}</text>').format(
-                column * step, height - 4, anchor, "now" if column == count else f"{count - column} min ago"
-            )
-        )
-    return Markup("").join([*shapes, Markup("</svg>")])
+def journey_steps(events: Sequence[Event], now: int) -> Iterator[Step]:
+    """Yield the events of a record's journey with their positions at the time `now` (epoch ms); they are in order."""
+    top, before = TOP, None
+    for event, after in zip(events, [*events[1:], None], strict=False):
+        tall, wait = 14, ""
+        if event.state is State.WAITING_RETRY:
+            waited = (now if after is None else after.at) - event.at
+            tall += int(14 * log10(1 + max(0, waited) / 1_000))
+            wait = wait_text(event, now, still=after is None)
+        end = top + HEAD + tall
+        yield Step(event, before, top, end, after is None, wait)
+        top, before = end, event
 
 
-def bar(count: int, most: int) -> Markup:
-    """Return a bar for one row of a table."""
-    return Markup(
-        '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect class="track" width="100" height="8"/><rect class="fill" width="{:.2f}" height="8"/></svg>'
-    ).format(100 * count / (most or 1))
+def wait_text(event: Event, now: int, *, still: bool) -> str:
+    """Return in words how long a record waits after an event; `still`: it has not ended. Times are epoch ms."""
+    if not event.due:
+        return "parked until a person settles it" if still else "parked"
+    text = f"waits {length(max(0, event.due - event.at))}"
+    if event.level and text != f"waits {event.level}":
+        text += f" in level {event.level}"
+    if not still:
+        return text
+    return f"{text} · due in {length(event.due - now)}" if event.due > now else f"{text} · due now"
 
 
 def short(count: int) -> str:

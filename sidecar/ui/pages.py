@@ -14,9 +14,8 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.sidecar.ui.alarms import Alarm, LastAlarms, alarms, held
-from reconsume.sidecar.ui.charts import due_picture, minutes_picture
+from reconsume.sidecar.ui.charts import due_chart, journey_steps
 from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.journey_chart import journey_picture
 from reconsume.sidecar.ui.queries import GroupNews, Queries
 from reconsume.sidecar.ui.security import Session, ValueGate
 from reconsume.sidecar.ui.summary import MINUTES, summarize
@@ -74,8 +73,8 @@ class Pages:
             "old": now - origin.as_of > OLD,
             "problem": self._topic.status.problem,
             "bad": sum(self._topic.status.bad.values()),
-            "picture": due_picture(summary.lanes, summary.known),
-            "minutes": minutes_picture(summary.minutes, summary.first_minute, MINUTES),
+            "chart": due_chart(summary.lanes, summary.known),
+            "minute_count": MINUTES,
             "rule": RULE,
             "now": now,
         }
@@ -117,8 +116,8 @@ class Pages:
         page = "journey_part.html" if "hx-request" in request.headers else "journey.html"
         if not self._gate.opens_to(session):
             scan = scan._replace(events=tuple(msgspec.structs.replace(event, text=None) for event in scan.events))
-        picture = journey_picture(scan.events, wall()) if scan.events else None
-        return self._render(page, session=session, here="/records", key=key, scan=scan, picture=picture)
+        steps = list(journey_steps(scan.events, wall()))
+        return self._render(page, session=session, here="/records", key=key, scan=scan, steps=steps)
 
     async def policy(self, request: Request, session: Session | None) -> Response:
         """Show the policy in force and the history of its changes."""

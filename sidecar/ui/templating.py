@@ -14,8 +14,8 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.printable import noun_of, plural, printable
-from reconsume.sidecar.ui import charts as drawing
 from reconsume.sidecar.ui import text as words
+from reconsume.sidecar.ui.charts import short
 from reconsume.sidecar.ui.security import ValueGate
 from reconsume.sidecar.ui.urls import Urls
 from reconsume.topics.durations import render_duration
@@ -55,11 +55,11 @@ def environment(url: Urls) -> Environment:
         plural=plural,
         noun=noun_of,
         fact=words.fact,
-        short=drawing.short,
+        short=short,
         duration=render_duration,
         private=private,
     )
-    made.globals.update(bar=drawing.bar, url=url, author=author_of)
+    made.globals.update(url=url, author=author_of)
     return made
 
 
