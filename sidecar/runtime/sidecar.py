@@ -86,7 +86,7 @@ _LOG = logging.getLogger("reconsume.run")
 
 
 class Sidecar:
-    """A running sidecar; implements `api.probes.Operated`."""
+    """A running sidecar; implements `api.app.Operated`."""
 
     def __init__(self, settings: Settings, drained_for: float = DRAINED_FOR) -> None:
         self._settings, self._drained_for = settings, drained_for
