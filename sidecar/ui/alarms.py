@@ -4,7 +4,7 @@ another operator holds. Pure."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from reconsume.sidecar.core.pace.refusals import hint_of
@@ -75,73 +75,65 @@ class LastAlarms:
 
 
 class Sign(NamedTuple):
-    """What one instance tells of one alarm. `since` is epoch ms."""
+    """What one heartbeat says is wrong. `since`: epoch ms, None if it is not known."""
 
-    instance: str
+    kind: str
+    text: str
     since: int | None
-    reason: str
+    reason: str = ""
+
+
+def signs_of(record: SubscriptionRecord) -> Iterator[Sign]:
+    """Yield what an instance says is wrong."""
+    for one in record.all_refused:
+        text = f"All refused: the service answers {one.status} to every record of {one.topic}"
+        sent = " ".join(filter(None, (one.method, one.path, one.content_type)))
+        yield Sign("refused", text, one.since, f"Sent: {sent}. {hint_of(one.status)}")
+    pace = record.pace
+    if pace is not None and pace.state in REASONED:
+        yield Sign(pace.state, OUTAGES.get(pace.cause or "", TEXTS[pace.state]), pace.since, pace.reason)
+    if record.overdue >= OVERDUE:
+        yield Sign("overdue", TEXTS["overdue"], max(0, record.at - record.overdue))
+    if record.well is False and (pace is None or pace.state not in ("outage", "waiting")):
+        yield Sign("away", TEXTS["away"], None)
 
 
 def alarms(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[Alarm]:
-    """Return what the heartbeats of instances say is wrong, the worst first.
+    """Return what the heartbeats of instances say is wrong, the worst first; the same of several instances is one.
 
     `records`: the last heartbeat by instance. `alive_after`: epoch ms; an older heartbeat says nothing of now.
     """
-    signs: dict[tuple[str, str], list[Sign]] = defaultdict(list)
+    signs: dict[tuple[str, str], dict[str, Sign]] = defaultdict(dict)
     for name, record in sorted(records.items()):
         if record.at > alive_after:
-            for kind, cause, since, reason in _signs(record):
-                signs[kind, cause].append(Sign(name, since, reason))
-    others = [
-        _alarm(kind, signs[kind, cause], OUTAGES.get(cause, ""))
-        for kind in TEXTS
-        for known, cause in signs
-        if known == kind
-    ]
-    return [*rejected(records, alive_after), *others]
+            for sign in signs_of(record):
+                signs[sign.kind, sign.text][name] = sign
+    raised = [_alarm(kind, text, by_instance) for (kind, text), by_instance in signs.items()]
+    refused = [one for one in raised if one.kind == "refused"]
+    others = [one for one in raised if one.kind != "refused"]
+    return [*refused[:MOST_REFUSED], *sorted(others, key=lambda one: list(TEXTS).index(one.kind))]
 
 
-def rejected(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[Alarm]:
-    """Return an alarm for each topic whose records the service rejects, with the likely fix."""
-    signs: dict[tuple[str, int], list[Sign]] = defaultdict(list)
-    for name, record in sorted(records.items()):
-        for one in record.all_refused if record.at > alive_after else ():
-            sent = " ".join(filter(None, (one.method, one.path, one.content_type)))
-            signs[one.topic, one.status].append(Sign(name, one.since, f"Sent: {sent}. {hint_of(one.status)}"))
-    return [
-        _alarm("refused", of_topic, f"All refused: the service answers {status} to every record of {topic}")
-        for (topic, status), of_topic in list(signs.items())[:MOST_REFUSED]
-    ]
+def _alarm(kind: str, text: str, by_instance: Mapping[str, Sign]) -> Alarm:
+    names, more = list(by_instance), len(by_instance) - MOST_NAMED
+    who = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    since = min((sign.since for sign in by_instance.values() if sign.since is not None), default=None)
+    return Alarm(kind, text, since, next((sign.reason for sign in by_instance.values() if sign.reason), ""), who)
 
 
 def held(holds: Mapping[str, HoldRecord]) -> list[Alarm]:
     """Return what operators hold, by id. The texts are those of whoever wrote the records."""
-    first = list(holds.items())[:MOST_HELD]
     shown = [
         Alarm(
-            *("held", f"Held: {record.what}, by {record.who}", record.since, record.why, "", ident),
+            "held",
+            f"Held: {record.what}, by {record.who}",
+            record.since,
+            record.why,
+            "",
+            ident,
             f"Held: {record.what_without_key}, by {record.who}",
         )
-        for ident, record in first
+        for ident, record in list(holds.items())[:MOST_HELD]
     ]
-    more = len(holds) - len(first)
+    more = len(holds) - len(shown)
     return [*shown, *([Alarm("held", f"Held: {more} more", None, "", "")] if more else [])]
-
-
-def _signs(record: SubscriptionRecord) -> Iterable[tuple[str, str, int | None, str]]:
-    """Yield kind, cause of an outage (else empty), since when (epoch ms), and reason."""
-    pace = record.pace
-    if pace is not None and pace.state in REASONED:
-        yield pace.state, pace.cause or "", pace.since, pace.reason
-    if record.overdue >= OVERDUE:
-        yield "overdue", "", max(0, record.at - record.overdue), ""
-    if record.well is False and (pace is None or pace.state not in ("outage", "waiting")):
-        yield "away", "", None, ""
-
-
-def _alarm(kind: str, signs: list[Sign], text: str = "") -> Alarm:
-    names = [sign.instance for sign in signs]
-    more = len(names) - MOST_NAMED
-    who = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-    since = min((sign.since for sign in signs if sign.since is not None), default=None)
-    return Alarm(kind, text or TEXTS[kind], since, next((sign.reason for sign in signs if sign.reason), ""), who)

@@ -57,7 +57,7 @@ class Bubble(NamedTuple):
     """The records of one level that are due together, the first of them in `wait` ms; negative: all are overdue."""
 
     x: float
-    count: int
+    records: int
     wait: int
 
 

@@ -15,11 +15,10 @@ from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.sidecar.ui.alarms import Alarm, LastAlarms, alarms, held
 from reconsume.sidecar.ui.charts import due_chart, journey_steps
-from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.queries import GroupNews, Queries
-from reconsume.sidecar.ui.security import Session, ValueGate
-from reconsume.sidecar.ui.summary import MINUTES, summarize
-from reconsume.sidecar.ui.templating import Renderer
+from reconsume.sidecar.ui.endpoint import Site
+from reconsume.sidecar.ui.queries import GroupNews
+from reconsume.sidecar.ui.security import Session
+from reconsume.sidecar.ui.summary import summarize
 from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.query import Filters
 from reconsume.sidecar.view.query_pool import QueryPool, UnknownError
@@ -33,40 +32,24 @@ OLD = 60_000
 
 
 class Pages:
-    """The endpoints of these pages."""
+    """The endpoints of these pages. A `template` that ends in `_part` is the part of the page that reloads itself."""
 
-    def __init__(
-        self,
-        render: Renderer,
-        asker: ThreadQueries,
-        scans: ThreadQueries,
-        looks: Queries,
-        topic: ViewFollower,
-        readers: QueryPool,
-        last_alarms: LastAlarms,
-        gate: ValueGate,
-    ) -> None:
-        self._render, self._ask, self._scan, self._looks = render, asker, scans, looks
+    def __init__(self, site: Site, topic: ViewFollower, readers: QueryPool, last_alarms: LastAlarms) -> None:
+        self._render, self._ask, self._scan, self._looks = site.render, site.ask, site.scan, site.looks
+        self._gate, self._audit = site.gate, site.audit
         self._topic, self._readers, self._last_alarms = topic, readers, last_alarms
-        self._gate = gate
-        view = looks.settings.view
-        self._source, self._delays = view.source, looks.settings.delays
 
-    async def group(self, request: Request, session: Session | None) -> Response:
+    async def group(self, request: Request, session: Session | None, template: str = "group.html") -> Response:
         """Show the overview of the group."""
         live = request.query_params.get("live") != "off"
-        return self._render("group.html", session=session, here="/", live=live, **await self._group())
-
-    async def group_part(self, request: Request, session: Session | None) -> Response:
-        """Render the part of the overview that reloads."""
-        return self._render("group_part.html", session=session, **await self._group())
+        return self._render(template, session=session, here="/", live=live, **await self._group())
 
     async def _group(self) -> dict[str, Any]:
-        now = wall()
+        now, settings = wall(), self._looks.settings
         try:
-            summary, origin = await self._readers.ask(lambda query: summarize(query, now, RULE, self._delays))
+            summary, origin = await self._readers.ask(lambda query: summarize(query, now, RULE, settings.delays))
         except UnknownError as unknown:
-            return {"summary": None, "problem": str(unknown), "wish": self._source, "now": now}
+            return {"summary": None, "problem": str(unknown), "wish": settings.view.source, "now": now}
         return {
             "summary": summary,
             "origin": origin,
@@ -74,7 +57,6 @@ class Pages:
             "problem": self._topic.status.problem,
             "bad": sum(self._topic.status.bad.values()),
             "chart": due_chart(summary.lanes, summary.known),
-            "minute_count": MINUTES,
             "rule": RULE,
             "now": now,
         }
@@ -124,14 +106,17 @@ class Pages:
         rules = await self._ask(self._looks.rules)
         return self._render("policy.html", session=session, here="/policy", rules=rules)
 
-    async def instances(self, request: Request, session: Session | None) -> Response:
-        """Show the instances and the group's progress."""
+    async def instances(self, request: Request, session: Session | None, template: str = "instances.html") -> Response:
+        """Show the instances, and the progress of the group."""
         live = request.query_params.get("live") != "off"
-        return self._render("instances.html", session=session, here="/instances", live=live, **await self._running())
-
-    async def instances_part(self, request: Request, session: Session | None) -> Response:
-        """Render the part of the instances page that reloads."""
-        return self._render("instances_part.html", session=session, **await self._running())
+        news = await self._ask(self._looks.heartbeats)
+        instances = await self._ask(lambda: self._looks.instances(news.beats))
+        lags = await self._ask(self._looks.lags)
+        raised, now = self._raised(news)
+        return self._render(
+            template, session=session, here="/instances", live=live, instances=instances, lags=lags, alarms=raised,
+            fleet=None, undelivered=None, now=now,
+        )  # fmt: skip
 
     async def alarms_part(self, request: Request, session: Session | None) -> Response:
         """Render what is wrong now, for the head of every page; with `fleet` also the instances, for the first page."""
@@ -147,6 +132,17 @@ class Pages:
             "alarms_part.html", session=session, alarms=raised, fleet=instances, undelivered=undelivered, now=now
         )
 
+    async def activity(self, request: Request, session: Session | None) -> Response:
+        """Show who did what: on this dashboard, and what the policy topic has of the command line and the API."""
+        rows, problem = await self._ask(self._audit.last), ""
+        try:
+            rows = merged(rows, await self._ask(self._looks.changes))
+        except ReconsumeError as fault:  # the file is here, and is shown whatever Kafka says
+            problem = str(fault)
+        return self._render(
+            "activity.html", session=session, here="/activity", rows=rows, problem=problem, path=str(self._audit.path)
+        )
+
     def _raised(self, news: GroupNews) -> tuple[list[Alarm], int]:
         """Return what is wrong and what is held, and the time of that (epoch ms)."""
         now = wall()
@@ -154,20 +150,18 @@ class Pages:
         self._last_alarms.note(raised, now)
         return raised, now
 
-    async def _running(self) -> dict[str, Any]:
-        news = await self._ask(self._looks.heartbeats)
-        instances = await self._ask(lambda: self._looks.instances(news.beats))
-        raised, now = self._raised(news)
-        return {
-            "instances": instances,
-            "lags": await self._ask(self._looks.lags),
-            "alarms": raised,
-            "fleet": None,
-            "undelivered": None,
-            "now": now,
-        }
-
 
 def fields_of(query: QueryParams, known: tuple[str, ...]) -> dict[str, str]:
     """Return the fields of a search that have a value."""
     return {name: text for name in known if (text := query.get(name, "").strip()[:LONGEST_TEXT])}
+
+
+def merged(rows: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the actions on this dashboard and the changes in the policy topic, the newest first.
+
+    A hold that was begun or released here is in both: the line of this dashboard says more.
+    """
+    actions = {"hold-result": "hold", "release": "release"}
+    here = {(actions.get(str(row.get("action"))), str(row.get("hold")), f"{row.get('who')}@ui") for row in rows}
+    others = [change for change in changes if (change["action"], change.get("hold"), change["who"]) not in here]
+    return sorted([*rows, *others], key=lambda row: row["at"] if isinstance(row.get("at"), int) else 0, reverse=True)

@@ -6,7 +6,7 @@ shows, however many records wait beyond it.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from math import inf
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from reconsume.sidecar.ui.charts import Lane, Minute
-from reconsume.sidecar.view.query import DeadLetters, Filters, LevelWaits, ViewQuery
+from reconsume.sidecar.view.query import Filters, LevelWaits, ViewQuery
 from reconsume.sidecar.view.storm import Failures, Rule, Storm, storm_of
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.events import State
@@ -45,53 +45,43 @@ class Sums(msgspec.Struct, frozen=True, gc=False):
     dead: int
 
 
-class Counted(NamedTuple):
-    """A name and its number of records."""
-
-    name: str
-    records: int
-
-
-class Dead(NamedTuple):
-    """The dead letters of one reason, and when, where and why the newest of them died (`at`: epoch ms)."""
-
-    reason: str
-    records: int
-    id: str
-    at: int
-    text: str
-
-
-class Summary(NamedTuple):
-    """The overview of a group at one time (epoch ms).
-
-    `levels`: what waits in each level, the shortest first, whether or not the group has committed anything there;
-    `idle`: the levels in which nothing waits. `parked`: how many wait for a person, `ready`: of the others, how many in
-    no level. `known`: ms from then up to which all waiting records are in `lanes`; None: all records.
-    """
-
-    at: int
-    counts: dict[str, int]
-    levels: tuple[LevelWaits, ...]
-    idle: tuple[str, ...]
-    parked: int
-    ready: int
-    dead: tuple[Dead, ...]
-    lanes: tuple[Lane, ...]
-    known: int | None
-    failures: Failures
-    storm: Storm | None
-    topics: tuple[Counted, ...]
-    minutes: tuple[Minute, ...]
-    first_minute: int
-
-
 class Newest(msgspec.Struct, frozen=True, gc=False):
-    """The fields of a view row that tell of a dead letter."""
+    """The fields of a view row that tell of a dead letter. `at`: epoch ms."""
 
     id: str
     at: int
     text: str | None = None
+
+
+class Dead(NamedTuple):
+    """The dead letters of one reason, and when, where and why the newest of them died."""
+
+    reason: str
+    records: int
+    newest: Newest
+
+
+class Summary(NamedTuple):
+    """The overview of a group.
+
+    `levels`: what waits in each level, the shortest first, whether or not the group has committed anything there;
+    `idle`: the levels in which nothing waits. `parked`: how many wait for an operator, `ready`: of the others, how many
+    in no level. `known`: ms from now up to which all waiting records are in `lanes`; None: all records. `topics`: the
+    topics of which most waits, with how many. `minutes`: the last hour.
+    """
+
+    counts: dict[str, int]
+    levels: list[LevelWaits]
+    idle: list[str]
+    parked: int
+    ready: int
+    dead: list[Dead]
+    lanes: list[Lane]
+    known: int | None
+    failures: Failures
+    storm: Storm | None
+    topics: list[tuple[str, int]]
+    minutes: list[Minute]
 
 
 _NEWEST = msgspec.json.Decoder(Newest)
@@ -102,33 +92,23 @@ _SUMS = msgspec.json.Decoder(Sums)
 def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int]) -> Summary:
     """Build the overview from the view. `delays`: of the group's levels, in ms. Raises sqlite3.Error."""
     rows, more = waiting(query)
-    failures = query.failures(now - rule.window, now)
-    first = (now // MINUTE_MS - MINUTES + 1) * MINUTE_MS
-    counts = query.counts()
+    failures, counts, parked = query.failures(now - rule.window, now), query.counts(), query.parked()
     levels = sorted(query.levels(now), key=lambda one: _rank(one.level))
-    parked = query.parked()
     busy = {one.level for one in levels}
     return Summary(
-        now,
-        {str(state): counts.get(state, 0) for state in State},
-        tuple(levels),
-        tuple(name for name in map(render_duration, sorted(delays)) if name not in busy),
-        parked,
-        max(0, counts.get(State.WAITING_RETRY, 0) - parked - sum(one.records for one in levels)),
-        tuple(map(_dead, query.dead(MOST_REASONS))),
-        lanes_of(rows, now),
-        max(0, rows[-1].due - now) if more else None,
-        failures,
-        storm_of(failures, rule),
-        tuple(Counted(*one) for one in Counter(row.topic for row in rows).most_common(8)),
-        minutes_of(query, first),
-        first,
+        counts={str(state): counts.get(state, 0) for state in State},
+        levels=levels,
+        idle=[name for name in map(render_duration, sorted(delays)) if name not in busy],
+        parked=parked,
+        ready=max(0, counts.get(State.WAITING_RETRY, 0) - parked - sum(one.records for one in levels)),
+        dead=[Dead(one.reason, one.records, _NEWEST.decode(one.newest)) for one in query.dead(MOST_REASONS)],
+        lanes=lanes_of(rows, now),
+        known=max(0, rows[-1].due - now) if more else None,
+        failures=failures,
+        storm=storm_of(failures, rule),
+        topics=Counter(row.topic for row in rows).most_common(8),
+        minutes=minutes_of(query, (now // MINUTE_MS - MINUTES + 1) * MINUTE_MS),
     )
-
-
-def _dead(letters: DeadLetters) -> Dead:
-    newest = _NEWEST.decode(letters.newest)
-    return Dead(letters.reason, letters.records, newest.id, newest.at, newest.text or "")
 
 
 def waiting(query: ViewQuery) -> tuple[list[Waiting], bool]:
@@ -137,18 +117,16 @@ def waiting(query: ViewQuery) -> tuple[list[Waiting], bool]:
     return rows[:MOST], len(rows) > MOST
 
 
-def lanes_of(rows: list[Waiting], now: int) -> tuple[Lane, ...]:
+def lanes_of(rows: list[Waiting], now: int) -> list[Lane]:
     """Return a lane for each level, the shortest first; records without a level come last."""
-    waits: dict[tuple[float, str], list[int]] = {}
+    waits: dict[tuple[float, str], list[int]] = defaultdict(list)
     for row in rows:
-        if not row.due:  # it is parked
-            continue
-        waits.setdefault(_rank(row.level), []).append(row.due - now)
-    ordered = [Lane(name, waits[delay, name]) for delay, name in sorted(waits)]
-    if len(ordered) <= MOST_LANES:
-        return tuple(ordered)
-    rest = [wait for lane in ordered[MOST_LANES:] for wait in lane.waits]
-    return (*ordered[:MOST_LANES], Lane("more", rest))
+        if row.due:  # otherwise it is parked
+            waits[_rank(row.level)].append(row.due - now)
+    lanes = [Lane(name, waits[delay, name]) for delay, name in sorted(waits)]
+    if len(lanes) > MOST_LANES:
+        lanes[MOST_LANES:] = [Lane("more", [wait for lane in lanes[MOST_LANES:] for wait in lane.waits])]
+    return lanes
 
 
 def _rank(level: str | None) -> tuple[float, str]:
@@ -159,12 +137,10 @@ def _rank(level: str | None) -> tuple[float, str]:
         return inf, "other"
 
 
-def minutes_of(query: ViewQuery, first: int) -> tuple[Minute, ...]:
-    """Return the sums of each minute since `first` (epoch ms), over all topics, levels and reasons."""
-    minutes: dict[int, Minute] = {}
+def minutes_of(query: ViewQuery, first: int) -> list[Minute]:
+    """Return the sums of MINUTES minutes from `first` (epoch ms) on, over all topics, levels and reasons."""
+    sums = {first + number * MINUTE_MS: [0, 0, 0] for number in range(MINUTES)}
     for row in map(_SUMS.decode, query.every_sum(first, MOST)):
-        before = minutes.get(row.minute, Minute(row.minute, 0, 0, 0))
-        minutes[row.minute] = Minute(
-            row.minute, before.waiting + row.waiting, before.committed + row.committed, before.dead + row.dead
-        )
-    return tuple(minutes[minute] for minute in sorted(minutes) if minute < first + MINUTES * MINUTE_MS)
+        if (counts := sums.get(row.minute)) is not None:
+            counts[:] = (counts[0] + row.waiting, counts[1] + row.committed, counts[2] + row.dead)
+    return [Minute(begin, *counts) for begin, counts in sums.items()]

@@ -1,11 +1,21 @@
-"""Render templates to responses. All output of a template is escaped twice: characters that are not printable, then
-HTML."""
+"""Render templates to responses, and build the addresses in them. Runs on the event loop of the dashboard.
+
+All output of a template is escaped twice: characters that are not printable, then HTML.
+
+Companies serve tools below a path of a shared host: `https://tools.example.org/reconsume/`. `ui.base_path` is that
+path, here `/reconsume`. Every link, form, redirect, static file and htmx request has it as a prefix. `address` is the
+only place that builds one; templates call it as `url`, and Python code calls `Renderer.redirect`. Elsewhere in the
+package a path such as `/dlq` names a page (a route, or the current page in the navigation) and is never sent to a
+browser.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
@@ -17,24 +27,22 @@ from reconsume.sidecar.printable import noun_of, plural, printable
 from reconsume.sidecar.ui import text as words
 from reconsume.sidecar.ui.charts import short
 from reconsume.sidecar.ui.security import ValueGate
-from reconsume.sidecar.ui.urls import Urls
 from reconsume.topics.durations import render_duration
 from reconsume.topics.events import author_of
 
 HIDDEN = Markup('<span class="small">(hidden)</span>')
 """What stands for what a reader may not see."""
 FOLDER = Path(__file__).parent
-ASSETS: Mapping[str, str] = {
-    "style.css": "text/css",
-    "htmx.min.js": "text/javascript",
-    "live.js": "text/javascript",
-    "icon.svg": "image/svg+xml",
-    "LICENSE": "text/plain",
-}
-"""The files that are served unchanged; no other file is served."""
 
 
-def environment(url: Urls) -> Environment:
+def address(base_path: str, path: str, **query: object) -> str:
+    """Return the address of a page as a browser must request it. `path`: within the dashboard. A field of the query
+    that is None is left out."""
+    fields = {name: value for name, value in query.items() if value is not None}
+    return f"{base_path}{path}{'?' if fields else ''}{urlencode(fields, quote_via=quote)}"
+
+
+def environment(base_path: str = "") -> Environment:
     """Return the environment of the templates: an unknown name is an error, and all output is escaped."""
     made = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
@@ -59,7 +67,7 @@ def environment(url: Urls) -> Environment:
         duration=render_duration,
         private=private,
     )
-    made.globals.update(url=url, author=author_of)
+    made.globals.update(url=partial(address, base_path), author=author_of)
     return made
 
 
@@ -84,9 +92,9 @@ class Renderer:
     `gate`: which readers may see what the templates mark as `private`.
     """
 
-    def __init__(self, shared: Mapping[str, Any], gate: ValueGate, url: Urls) -> None:
-        self._templates = environment(url)
-        self._shared, self._gate, self._url = dict(shared), gate, url
+    def __init__(self, shared: Mapping[str, Any], gate: ValueGate, base_path: str) -> None:
+        self._templates = environment(base_path)
+        self._shared, self._gate, self._base_path = dict(shared), gate, base_path
 
     def __call__(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a template to a response. Every page has `now`, in epoch ms, and `values`: whether its reader may
@@ -97,4 +105,4 @@ class Renderer:
 
     def redirect(self, path: str, **query: object) -> RedirectResponse:
         """Return the response that has the browser show another page of the dashboard (303: by GET)."""
-        return RedirectResponse(self._url(path, **query), 303)
+        return RedirectResponse(address(self._base_path, path, **query), 303)

@@ -13,13 +13,12 @@ from reconsume.sidecar.printable import printable
 from reconsume.sidecar.ui.charts import Lane, Minute, across, due_chart, journey_steps, short
 from reconsume.sidecar.ui.templating import environment
 from reconsume.sidecar.ui.text import ago, cut, length, moment
-from reconsume.sidecar.ui.urls import Urls
 from reconsume.topics.events import Event, State
 from tests.support.kafka.view_topics import event
 from tests.ui.hostile import ATTACKS
 
 NOW = 1_763_690_000_000
-CHARTS: Any = environment(Urls()).get_template("charts.html").module
+CHARTS: Any = environment().get_template("charts.html").module
 
 
 def due_picture(lanes: list[Lane], known: int | None) -> str:
@@ -59,7 +58,7 @@ def test_what_is_not_known_is_drawn_as_such() -> None:
 
 
 def test_a_minute_is_as_tall_as_what_happened_in_it() -> None:
-    svg = ET.fromstring(CHARTS.minutes([Minute(0, 6, 3, 1), Minute(60_000, 5, 0, 0)], 0, 60))
+    svg = ET.fromstring(CHARTS.minutes([Minute(0, 6, 3, 1), Minute(60_000, 5, 0, 0)]))
     heights = [float(one.attrib["height"]) for one in svg.iter("rect")]
     assert sum(heights[:3]) == pytest.approx(2 * heights[3], abs=0.2)
 
