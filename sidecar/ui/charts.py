@@ -39,20 +39,6 @@ class Lane(NamedTuple):
     waits: Sequence[int]
 
 
-class Minute(NamedTuple):
-    """The counts of one minute; `begin` is its start in epoch ms."""
-
-    begin: int
-    waiting: int
-    committed: int
-    dead: int
-
-    @property
-    def total(self) -> int:
-        """The height of its bar."""
-        return self.waiting + self.committed + self.dead
-
-
 class Bubble(NamedTuple):
     """The records of one level that are due together, the first of them in `wait` ms; negative: all are overdue."""
 
@@ -63,8 +49,9 @@ class Bubble(NamedTuple):
 
 class DueChart(NamedTuple):
     """When records are due. `ticks`: the positions of times on the axis, with their names. `unknown`: the position
-    beyond which not every record is drawn; None: all are."""
+    beyond which not every record is drawn, `known` ms from now; None: all are."""
 
+    known: int | None
     lanes: Sequence[tuple[str, Sequence[Bubble]]]
     ticks: Sequence[tuple[float, str]]
     unknown: float | None
@@ -87,7 +74,7 @@ def due_chart(lanes: Sequence[Lane], known: int | None) -> DueChart:
     horizon = max(farthest, 60_000) * 1.15
     ticks = [(across(tick, horizon), render_duration(tick) if tick else "now") for tick in TICKS if tick <= horizon]
     unknown = None if known is None else across(known, horizon)
-    return DueChart([(lane.level, bubbles(lane, horizon)) for lane in lanes], ticks, unknown)
+    return DueChart(known, [(lane.level, bubbles(lane, horizon)) for lane in lanes], ticks, unknown)
 
 
 def across(wait: int, horizon: float) -> float:

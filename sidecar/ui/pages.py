@@ -14,7 +14,7 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.sidecar.ui.alarms import Alarm, LastAlarms, alarms, held
-from reconsume.sidecar.ui.charts import due_chart, journey_steps
+from reconsume.sidecar.ui.charts import journey_steps
 from reconsume.sidecar.ui.endpoint import Site
 from reconsume.sidecar.ui.queries import GroupNews
 from reconsume.sidecar.ui.security import Session
@@ -56,7 +56,6 @@ class Pages:
             "old": now - origin.as_of > OLD,
             "problem": self._topic.status.problem,
             "bad": sum(self._topic.status.bad.values()),
-            "chart": due_chart(summary.lanes, summary.known),
             "rule": RULE,
             "now": now,
         }

@@ -11,10 +11,8 @@ from collections.abc import Collection
 from math import inf
 from typing import NamedTuple
 
-import msgspec
-
-from reconsume.sidecar.ui.charts import Lane, Minute
-from reconsume.sidecar.view.query import Filters, LevelWaits, ViewQuery
+from reconsume.sidecar.ui.charts import DueChart, Lane, due_chart
+from reconsume.sidecar.view.query import DeadLetters, Due, LevelWaits, Minute, ViewQuery
 from reconsume.sidecar.view.storm import Failures, Rule, Storm, storm_of
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.events import State
@@ -28,46 +26,13 @@ MINUTES = 60
 MINUTE_MS = 60_000
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
-    """The fields of a view row that the chart needs."""
-
-    due: int
-    topic: str
-    level: str | None
-
-
-class Sums(msgspec.Struct, frozen=True, gc=False):
-    """The fields of a sums row that the bars need."""
-
-    minute: int
-    waiting: int
-    committed: int
-    dead: int
-
-
-class Newest(msgspec.Struct, frozen=True, gc=False):
-    """The fields of a view row that tell of a dead letter. `at`: epoch ms."""
-
-    id: str
-    at: int
-    text: str | None = None
-
-
-class Dead(NamedTuple):
-    """The dead letters of one reason, and when, where and why the newest of them died."""
-
-    reason: str
-    records: int
-    newest: Newest
-
-
 class Summary(NamedTuple):
     """The overview of a group.
 
     `levels`: what waits in each level, the shortest first, whether or not the group has committed anything there;
     `idle`: the levels in which nothing waits. `parked`: how many wait for an operator, `ready`: of the others, how many
-    in no level. `known`: ms from now up to which all waiting records are in `lanes`; None: all records. `topics`: the
-    topics of which most waits, with how many. `minutes`: the last hour.
+    in no level. `topics`: the topics of which most waits, with how many. `minutes`: those of the last hour, which began
+    at `first_minute` (epoch ms).
     """
 
     counts: dict[str, int]
@@ -75,23 +40,19 @@ class Summary(NamedTuple):
     idle: list[str]
     parked: int
     ready: int
-    dead: list[Dead]
-    lanes: list[Lane]
-    known: int | None
+    dead: list[DeadLetters]
+    due: DueChart
     failures: Failures
     storm: Storm | None
     topics: list[tuple[str, int]]
     minutes: list[Minute]
-
-
-_NEWEST = msgspec.json.Decoder(Newest)
-_WAITING = msgspec.json.Decoder(Waiting)
-_SUMS = msgspec.json.Decoder(Sums)
+    first_minute: int
 
 
 def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int]) -> Summary:
     """Build the overview from the view. `delays`: of the group's levels, in ms. Raises sqlite3.Error."""
-    rows, more = waiting(query)
+    rows, first = query.waiting(MOST + 1), (now // MINUTE_MS - MINUTES + 1) * MINUTE_MS
+    more, rows = len(rows) > MOST, rows[:MOST]
     failures, counts, parked = query.failures(now - rule.window, now), query.counts(), query.parked()
     levels = sorted(query.levels(now), key=lambda one: _rank(one.level))
     busy = {one.level for one in levels}
@@ -101,23 +62,17 @@ def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int]) -
         idle=[name for name in map(render_duration, sorted(delays)) if name not in busy],
         parked=parked,
         ready=max(0, counts.get(State.WAITING_RETRY, 0) - parked - sum(one.records for one in levels)),
-        dead=[Dead(one.reason, one.records, _NEWEST.decode(one.newest)) for one in query.dead(MOST_REASONS)],
-        lanes=lanes_of(rows, now),
-        known=max(0, rows[-1].due - now) if more else None,
+        dead=query.dead(MOST_REASONS),
+        due=due_chart(lanes_of(rows, now), max(0, rows[-1].due - now) if more else None),
         failures=failures,
         storm=storm_of(failures, rule),
         topics=Counter(row.topic for row in rows).most_common(8),
-        minutes=minutes_of(query, (now // MINUTE_MS - MINUTES + 1) * MINUTE_MS),
+        first_minute=first,
+        minutes=query.minutes(first, first + MINUTES * MINUTE_MS),
     )
 
 
-def waiting(query: ViewQuery) -> tuple[list[Waiting], bool]:
-    """Return the waiting records in the order of their due time, and whether there are more."""
-    rows = [_WAITING.decode(value) for value in query.every_message(Filters(state=State.WAITING_RETRY), MOST + 1)]
-    return rows[:MOST], len(rows) > MOST
-
-
-def lanes_of(rows: list[Waiting], now: int) -> list[Lane]:
+def lanes_of(rows: list[Due], now: int) -> list[Lane]:
     """Return a lane for each level, the shortest first; records without a level come last."""
     waits: dict[tuple[float, str], list[int]] = defaultdict(list)
     for row in rows:
@@ -135,12 +90,3 @@ def _rank(level: str | None) -> tuple[float, str]:
         return (inf, "ready") if level is None else (float(parse_duration(level)), level)
     except ValueError:  # any text is possible: it comes from a topic
         return inf, "other"
-
-
-def minutes_of(query: ViewQuery, first: int) -> list[Minute]:
-    """Return the sums of MINUTES minutes from `first` (epoch ms) on, over all topics, levels and reasons."""
-    sums = {first + number * MINUTE_MS: [0, 0, 0] for number in range(MINUTES)}
-    for row in map(_SUMS.decode, query.every_sum(first, MOST)):
-        if (counts := sums.get(row.minute)) is not None:
-            counts[:] = (counts[0] + row.waiting, counts[1] + row.committed, counts[2] + row.dead)
-    return [Minute(begin, *counts) for begin, counts in sums.items()]

@@ -10,9 +10,10 @@ import pytest
 
 from reconsume.sidecar import ui
 from reconsume.sidecar.printable import printable
-from reconsume.sidecar.ui.charts import Lane, Minute, across, due_chart, journey_steps, short
+from reconsume.sidecar.ui.charts import Lane, across, due_chart, journey_steps, short
 from reconsume.sidecar.ui.templating import environment
 from reconsume.sidecar.ui.text import ago, cut, length, moment
+from reconsume.sidecar.view.query import Minute
 from reconsume.topics.events import Event, State
 from tests.support.kafka.view_topics import event
 from tests.ui.hostile import ATTACKS
@@ -58,7 +59,7 @@ def test_what_is_not_known_is_drawn_as_such() -> None:
 
 
 def test_a_minute_is_as_tall_as_what_happened_in_it() -> None:
-    svg = ET.fromstring(CHARTS.minutes([Minute(0, 6, 3, 1), Minute(60_000, 5, 0, 0)]))
+    svg = ET.fromstring(CHARTS.minutes([Minute(0, 6, 3, 1), Minute(60_000, 5, 0, 0)], 0))
     heights = [float(one.attrib["height"]) for one in svg.iter("rect")]
     assert sum(heights[:3]) == pytest.approx(2 * heights[3], abs=0.2)
 
