@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from math import log1p, log10
 from typing import NamedTuple
 
-from reconsume.sidecar.ui.text import length
+from reconsume.sidecar.ui.templating import length
 from reconsume.topics.durations import render_duration
 from reconsume.topics.events import Event, State
 
@@ -116,11 +116,3 @@ def wait_text(event: Event, now: int, *, still: bool) -> str:
     if not still:
         return text
     return f"{text} · due in {length(event.due - now)}" if event.due > now else f"{text} · due now"
-
-
-def short(count: int) -> str:
-    """Format a count in few characters: 950, 1.2k, 34k, 1.2M."""
-    for size, sign in ((1_000_000, "M"), (1_000, "k")):
-        if count >= size:
-            return f"{count / size:.0f}{sign}" if count >= 10 * size else f"{count / size:.1f}{sign}"
-    return str(count)

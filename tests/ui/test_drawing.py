@@ -10,9 +10,8 @@ import pytest
 
 from reconsume.sidecar import ui
 from reconsume.sidecar.printable import printable
-from reconsume.sidecar.ui.charts import Lane, across, due_chart, journey_steps, short
-from reconsume.sidecar.ui.templating import environment
-from reconsume.sidecar.ui.text import ago, cut, length, moment
+from reconsume.sidecar.ui.charts import Lane, across, due_chart, journey_steps
+from reconsume.sidecar.ui.templating import ago, cut, environment, length, moment, short
 from reconsume.sidecar.view.query import Minute
 from reconsume.topics.events import Event, State
 from tests.support.kafka.view_topics import event
