@@ -26,6 +26,8 @@ from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import RefusedError
 from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.observability.metrics import CONTENT_TYPE
+from reconsume.sidecar.view.query import BadCursorError
+from reconsume.sidecar.view.query_pool import UnknownError
 from reconsume.topics.durations import parse_duration
 
 __all__ = ["Access", "Operated", "Scrape", "build_app", "build_probe_app"]
@@ -35,6 +37,8 @@ LONGEST_DRAIN = 3600.0
 """Seconds. No caller waits longer for a call, and no pod has a longer grace period."""
 ERRORS: dict[type[Exception], tuple[int, str]] = {
     RefusedError: (400, "{}"),
+    BadCursorError: (400, "The cursor was not given out for this list, or the list was made anew since."),
+    UnknownError: (503, "Nothing is known of the view now: {}."),
     BusyError: (503, "{}."),
     Exception: (500, "The sidecar failed to answer this call; its log says why."),
 }
