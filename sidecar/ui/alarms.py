@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from reconsume.sidecar.core.pace.refusals import hint_of
+from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.policy_record import SubscriptionRecord
 
@@ -55,23 +56,6 @@ class Alarm(NamedTuple):
     hold: str = ""
     text_without_key: str = ""
     """What a reader who may not see keys is told of a hold."""
-
-
-class LastAlarms:
-    """The alarms as they were last asked for. A page begins with them, as one that comes later moves what a user is
-    about to click on; then it asks for those of now."""
-
-    def __init__(self) -> None:
-        self._alarms: list[Alarm] | None = None
-        self._at = 0
-
-    def note(self, raised: list[Alarm], now: int) -> None:
-        """Keep the alarms of `now` (epoch ms)."""
-        self._alarms, self._at = raised, now
-
-    def known(self, now: int) -> list[Alarm] | None:
-        """Return the alarms, if they are not too old at `now` (epoch ms); else None."""
-        return self._alarms if now - self._at <= REMEMBERED else None
 
 
 class Sign(NamedTuple):
@@ -137,3 +121,23 @@ def held(holds: Mapping[str, HoldRecord]) -> list[Alarm]:
     ]
     more = len(holds) - len(shown)
     return [*shown, *([Alarm("held", f"Held: {more} more", None, "", "")] if more else [])]
+
+
+class LastAlarms:
+    """The alarms as they were last asked for. A page begins with them, as one that comes later moves what a user is
+    about to click on; then it asks for those of now."""
+
+    def __init__(self) -> None:
+        self._alarms: list[Alarm] | None = None
+        self._at = 0
+
+    def raise_alarms(
+        self, beats: Mapping[str, SubscriptionRecord], holds: Mapping[str, HoldRecord], now: int
+    ) -> list[Alarm]:
+        """Return what is wrong and what is held at `now` (epoch ms), and keep it."""
+        self._alarms, self._at = [*alarms(beats, now - SILENT_AFTER), *held(holds)], now
+        return self._alarms
+
+    def known(self, now: int) -> list[Alarm] | None:
+        """Return the alarms, if they are not too old at `now` (epoch ms); otherwise None."""
+        return self._alarms if now - self._at <= REMEMBERED else None

@@ -12,11 +12,9 @@ from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
-from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from reconsume.sidecar.ui.alarms import Alarm, LastAlarms, alarms, held
+from reconsume.sidecar.ui.alarms import LastAlarms
 from reconsume.sidecar.ui.charts import journey_steps
 from reconsume.sidecar.ui.endpoint import Site
-from reconsume.sidecar.ui.queries import GroupNews
 from reconsume.sidecar.ui.security import Session
 from reconsume.sidecar.ui.summary import summarize
 from reconsume.sidecar.view.follower import ViewFollower
@@ -111,9 +109,10 @@ class Pages:
         news = await self._ask(self._looks.heartbeats)
         instances = await self._ask(lambda: self._looks.instances(news.beats))
         lags = await self._ask(self._looks.lags)
-        raised, now = self._raised(news)
+        now = wall()
+        alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now)
         return self._render(
-            template, session=session, here="/instances", live=live, instances=instances, lags=lags, alarms=raised,
+            template, session=session, here="/instances", live=live, instances=instances, lags=lags, alarms=alarms,
             fleet=None, undelivered=None, now=now,
         )  # fmt: skip
 
@@ -126,9 +125,10 @@ class Pages:
             with suppress(ReconsumeError):  # what is wrong is said also where this user may not see the group's members
                 instances = await self._ask(lambda: self._looks.instances(news.beats))
                 undelivered = await self._ask(lambda: self._looks.undelivered(news.beats))
-        raised, now = self._raised(news)
+        now = wall()
+        alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now)
         return self._render(
-            "alarms_part.html", session=session, alarms=raised, fleet=instances, undelivered=undelivered, now=now
+            "alarms_part.html", session=session, alarms=alarms, fleet=instances, undelivered=undelivered, now=now
         )
 
     async def activity(self, request: Request, session: Session | None) -> Response:
@@ -141,13 +141,6 @@ class Pages:
         return self._render(
             "activity.html", session=session, here="/activity", rows=rows, problem=problem, path=str(self._audit.path)
         )
-
-    def _raised(self, news: GroupNews) -> tuple[list[Alarm], int]:
-        """Return what is wrong and what is held, and the time of that (epoch ms)."""
-        now = wall()
-        raised = [*alarms(news.beats, now - SILENT_AFTER), *held(news.holds)]
-        self._last_alarms.note(raised, now)
-        return raised, now
 
 
 def fields_of(query: QueryParams, known: tuple[str, ...]) -> dict[str, str]:
