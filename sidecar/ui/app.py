@@ -39,14 +39,14 @@ from reconsume.sidecar.http.tokens import Tokens
 from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.addresses import Listen, is_loopback
-from reconsume.sidecar.ui.alarms import LastAlarms
 from reconsume.sidecar.ui.audit_log import AuditLog
-from reconsume.sidecar.ui.endpoint import ERRORS, Endpoints, Page, Site, ThreadQueries, scans
+from reconsume.sidecar.ui.endpoint import ERRORS, MOST_SCANS, Endpoints, Page, Site, ThreadQueries
 from reconsume.sidecar.ui.find_page import FindPage
 from reconsume.sidecar.ui.hold_forms import HoldForms, HoldPage
 from reconsume.sidecar.ui.key_pages import KeyPages
 from reconsume.sidecar.ui.letter_forms import LetterForms
 from reconsume.sidecar.ui.letter_pages import LetterPages
+from reconsume.sidecar.ui.overview import LastAlarms
 from reconsume.sidecar.ui.pages import Pages
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.redrives import Redrives
@@ -123,7 +123,7 @@ class Dashboard:
         self._topic = topic or ViewFollower(
             settings.kafka, settings.names, None, "reconsume-ui", source=Source(settings.view.source)
         )
-        self._own = self._topic if topic is None else None
+        self._own = None if topic is not None else self._topic
         self._readers = QueryPool(self._topic, ThreadQueries(VIEW_THREADS, VIEW_QUERIES))
         self._last_alarms, gate = LastAlarms(), ValueGate(wanted.read)
         shared = {
@@ -140,7 +140,7 @@ class Dashboard:
         self._site = Site(
             render=Renderer(shared, gate, wanted.base_path),
             ask=ThreadQueries(),
-            scan=scans(),
+            scan=ThreadQueries(1, MOST_SCANS, threading.Lock()),
             looks=Queries(settings, policy, share),
             gate=gate,
             audit=AuditLog(wanted.audit_file),
@@ -286,11 +286,7 @@ class DashboardThread:
     async def start(self) -> None:
         """Listen. Raises SetupError if the address is in use or not permitted."""
         self._thread.start()
-        try:
-            await self._on_thread(self._dashboard.start())
-        except BaseException:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            raise
+        await self._on_thread(self._dashboard.start())
         server = self._dashboard.server
         where = f"unix:{server.path}" if server.path is not None else f"port {server.port}"
         _LOG.info("the dashboard listens on %s", where, extra={"event": "dashboard", "port": server.port})

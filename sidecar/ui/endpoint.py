@@ -8,7 +8,6 @@ takes no place from an operator who has to act in an incident.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
@@ -87,7 +86,8 @@ class ThreadQueries:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What the pages of a dashboard share. `ask` runs short queries, `scan` runs scans of whole topics."""
+    """What the pages of a dashboard share. `ask` runs short queries. `scan` runs scans of whole topics, one by one,
+    because each uses some of the memory that all share."""
 
     render: Renderer
     ask: ThreadQueries
@@ -95,12 +95,6 @@ class Site:
     looks: Queries
     gate: ValueGate
     audit: AuditLog
-
-
-def scans() -> ThreadQueries:
-    """Return the threads for scans of whole topics, which run one by one: each uses some of the memory that all
-    share."""
-    return ThreadQueries(1, MOST_SCANS, threading.Lock())
 
 
 def count_as_user() -> None:

@@ -12,11 +12,9 @@ from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
-from reconsume.sidecar.ui.alarms import LastAlarms
-from reconsume.sidecar.ui.charts import journey_steps
 from reconsume.sidecar.ui.endpoint import Site
+from reconsume.sidecar.ui.overview import LastAlarms, journey_steps, summarize
 from reconsume.sidecar.ui.security import Session
-from reconsume.sidecar.ui.summary import summarize
 from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.query import Filters
 from reconsume.sidecar.view.query_pool import QueryPool, UnknownError

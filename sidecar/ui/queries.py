@@ -100,14 +100,12 @@ def reads_of(topics: Set[str], mains: Sequence[str], levels: Mapping[str, int]) 
     `levels`: the delay (ms) of each level topic of the group.
     """
     own = sorted(topics & levels.keys(), key=lambda topic: (levels[topic], topic))
-    names = [render_duration(levels[topic]) for topic in own]
-    words = []
-    if own and len(own) == len(levels):
-        words = [f"all {plural(len(own), 'level')}" if len(own) > 1 else f"level {names[0]}"]
-    elif own and len(set(levels.values())) == len(levels):
-        words = [f"{noun_of(len(own), 'level')} {', '.join(names)}"]
-    elif own:  # each main topic has levels of its own
-        words = own
+    words = own
+    if len(own) == len(levels) > 1:
+        words = [f"all {plural(len(own), 'level')}"]
+    elif own and len(set(levels.values())) == len(levels):  # otherwise each main topic has levels of its own
+        names = ", ".join(render_duration(levels[topic]) for topic in own)
+        words = [f"{noun_of(len(own), 'level')} {names}"]
     others = sorted(topics - levels.keys() - set(mains))
     return (*(topic for topic in mains if topic in topics), *words, *others)
 

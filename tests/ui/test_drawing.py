@@ -10,7 +10,7 @@ import pytest
 
 from reconsume.sidecar import ui
 from reconsume.sidecar.printable import printable
-from reconsume.sidecar.ui.charts import Lane, across, due_chart, journey_steps
+from reconsume.sidecar.ui.overview import Lane, across, due_chart, journey_steps
 from reconsume.sidecar.ui.templating import ago, cut, environment, length, moment, short
 from reconsume.sidecar.view.query import Minute
 from reconsume.topics.events import Event, State
