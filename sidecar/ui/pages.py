@@ -37,24 +37,22 @@ class Pages:
 
     async def group(self, request: Request, session: Session | None, template: str = "group.html") -> Response:
         """Show the overview of the group."""
-        live = request.query_params.get("live") != "off"
-        return self._render(template, session=session, here="/", live=live, **await self._group())
-
-    async def _group(self) -> dict[str, Any]:
         now, settings = wall(), self._looks.settings
+        page: dict[str, Any] = {
+            "session": session,
+            "here": "/",
+            "live": request.query_params.get("live") != "off",
+            "now": now,
+        }
         try:
             summary, origin = await self._readers.ask(lambda query: summarize(query, now, RULE, settings.delays))
         except UnknownError as unknown:
-            return {"summary": None, "problem": str(unknown), "wish": settings.view.source, "now": now}
-        return {
-            "summary": summary,
-            "origin": origin,
-            "old": now - origin.as_of > OLD,
-            "problem": self._topic.status.problem,
-            "bad": sum(self._topic.status.bad.values()),
-            "rule": RULE,
-            "now": now,
-        }
+            return self._render(template, summary=None, problem=str(unknown), wish=settings.view.source, **page)
+        status = self._topic.status
+        return self._render(
+            template, summary=summary, origin=origin, old=now - origin.as_of > OLD, problem=status.problem,
+            bad=sum(status.bad.values()), rule=RULE, **page,
+        )  # fmt: skip
 
     async def records(self, request: Request, session: Session | None) -> Response:
         """Filter the records of the view by state, level, topic, reason."""
