@@ -89,11 +89,13 @@ def test_a_hold_is_begun_by_the_form_with_an_end_and_a_reason(
     selection: tuple[tuple[object, ...], str],
 ) -> None:
     main = scene.group.main
-    answer = signed_in.post("/holds/begin", {**fields, **named, "topic": named.get("topic", "").replace("MAIN", main)})
+    filled = {name: text.replace("MAIN", main) for name, text in named.items()}
+    (topic, *rest), what = selection[0], selection[1].replace("MAIN", main)
+    answer = signed_in.post("/holds/begin", {**fields, **filled})
     assert (answer.status, answer.headers["location"]) == (303, "/holds")
     *_, record = written(scene)
-    assert (record.topic and "MAIN", record.level, record.key, record.all) == selection[0]
-    what = selection[1].replace("MAIN", main)
+    assert record.topic == (topic and main)
+    assert [record.level, record.key, record.all] == rest
     assert (record.until - record.since, record.why, record.who) == (1_200_000, "paid <by> hand", "alice@ui")
     page = signed_in.get("/holds").body.decode()
     (ident,) = re.findall(r"Release ([0-9a-f]{8})</button></form></td>", page)
