@@ -30,7 +30,7 @@ from reconsume.sidecar.view.query import BadCursorError
 from reconsume.sidecar.view.query_pool import UnknownError
 from reconsume.topics.durations import parse_duration
 
-__all__ = ["Access", "Operated", "Scrape", "build_app", "build_probe_app"]
+__all__ = ["Access", "Operated", "Scrape", "build_app", "build_probe_app", "policy_routes"]
 
 RETRY_AFTER = {"retry-after": "5"}
 LONGEST_DRAIN = 3600.0
@@ -118,6 +118,25 @@ class CommonCalls:
             return problem(409, f"This sidecar is of the group {group}.")
         unfinished = await self._sidecar.drain(timeout)
         return json_answer({"drained": unfinished == 0, "left": unfinished})
+
+
+class Ruled(Protocol):
+    """The part of the sidecar that knows the policy. Called on the event loop."""
+
+    def policy(self) -> dict[str, object]:
+        """Return the values in force, their origins, their author and their time, of types that JSON has.
+
+        If a newer policy is not in force, they say why.
+        """
+
+
+def policy_routes(ruled: Ruled) -> list[Call]:
+    """Return the route of `GET /v1/policy`, which changes nothing."""
+
+    async def policy(request: Request) -> Response:
+        return json_answer(ruled.policy())
+
+    return [Call("/v1/policy", policy, Caller.READ)]
 
 
 def build_app(sidecar: Operated, scrape: Scrape, access: Access, calls: Sequence[Call] = ()) -> Starlette:

@@ -9,7 +9,7 @@ import math
 import os
 from dataclasses import replace
 
-from reconsume.sidecar.api.policy import policy_routes
+from reconsume.sidecar.api.app import policy_routes
 from reconsume.sidecar.background import background, on_own_thread
 from reconsume.sidecar.core.counters import strays_in
 from reconsume.sidecar.core.pace.pace import Cause
