@@ -88,9 +88,9 @@ BEGIN, SET_UP, RUN, LOOK = "First steps", "Set up and check", "Run", "Look and r
 take_common(app, root)
 command(app, "init", panel=BEGIN)(init.init)
 if left_out.DEV:
-    from reconsume.sidecar.cli import demo, dev
+    from reconsume.sidecar.cli import dev
 
-    command(app, "demo", panel=BEGIN)(demo.demo)
+    command(app, "demo", panel=BEGIN)(dev.demo)
     app.add_typer(dev.app, name="dev", rich_help_panel=BEGIN)
 else:
     left_out.stand_in(app, "demo")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconsume.sidecar.cli.terminal.arguments import address
+from reconsume.sidecar.cli.terminal.arguments import address, address_text
+from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
-from reconsume.sidecar.settings.addresses import Listen
 from reconsume.sidecar.settings.model import is_far
 from reconsume.sidecar.settings.policy import build_policy
 
@@ -81,8 +81,10 @@ def ui(
         token_file = Path(operators.token_file)
         if fault := fault_of(token_file):
             raise ConfigError([f"operators.token_file: {token_file}: {fault}; --token-file names another file"])
-    if audit_file is None and operators.audit_file is not None:
-        audit_file = Path(operators.audit_file)
+    if audit_file is None:
+        audit_file = Path(operators.audit_file) if operators.audit_file is not None else state_folder() / AUDIT
+    if token_file is not None:
+        audit_file.parent.mkdir(parents=True, exist_ok=True)
     from reconsume.sidecar.ui.app import (  # slow to import, and --help does not need it
         Dashboard,
         DashboardOptions,
@@ -91,15 +93,17 @@ def ui(
 
     keep_memory_private()
     give_back_memory()
-    audit = audit_file or state_folder() / AUDIT
-    if token_file is not None:
-        audit.parent.mkdir(parents=True, exist_ok=True)
     read = settings.ui.read or ("open" if token_file is None and not is_far(chosen) else "signed-in")
     names = (*settings.ui.hosts, *(hosts or ()))
-    wanted = DashboardOptions(chosen, token_file, audit, names, read=read, base_path=settings.ui.base_path)
-    dashboard = Dashboard(settings, build_policy(settings, "ui"), wanted)
-    serve(dashboard, lambda server: tell(server, chosen, settings.ui.base_path, read_only=token_file is None))
-    return 0
+    wanted = DashboardOptions(chosen, token_file, audit_file, names, read=read, base_path=settings.ui.base_path)
+
+    def announce(server: Server) -> None:
+        where = address_text(chosen._replace(port=server.port or 0))
+        url = where if chosen.path is not None else f"http://{where}{settings.ui.base_path}/"
+        talk(f"the dashboard is on {url}{', read-only' if token_file is None else ''}; Ctrl-C ends it")
+
+    serve(Dashboard(settings, build_policy(settings, "ui"), wanted), announce)
+    return DONE
 
 
 def fault_of(token_file: Path) -> str:
@@ -113,10 +117,3 @@ def fault_of(token_file: Path) -> str:
 def state_folder() -> Path:
     """Return the folder for the state of this user's programs (XDG_STATE_HOME)."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "reconsume"
-
-
-def tell(server: Server, listen: Listen, base_path: str, *, read_only: bool) -> None:
-    """Print the address of the dashboard."""
-    host = f"[{listen.host}]" if ":" in listen.host else listen.host
-    where = f"unix:{server.path}" if server.path is not None else f"http://{host}:{server.port}{base_path}/"
-    talk(f"the dashboard is on {where}{', read-only' if read_only else ''}; Ctrl-C ends it")

@@ -76,6 +76,12 @@ def address(text: str, option: str) -> Listen:
         raise typer.BadParameter(f"{option} {fault}") from fault
 
 
+def address_text(address: Listen) -> str:
+    """Return an address as `address` parses it."""
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"unix:{address.path}" if address.path is not None else f"{host}:{address.port}"
+
+
 def author(who: str | None) -> str:
     """Return the author of a change: as given, or user@host. Raises BadParameter if it is too long or not printable."""
     if who is None:
