@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks
-from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import talk, write
@@ -84,7 +83,7 @@ def broker(
         list[str] | None,
         typer.Option("--topic", metavar="NAME[:PARTITIONS]", help="Create a topic; may be repeated. One partition."),
     ] = None,
-) -> int:
+) -> None:
     """Run a real Apache Kafka.
 
     It prints its bootstrap.servers as one line on stdout, once the topics are there, and runs until Ctrl-C or SIGTERM.
@@ -114,7 +113,6 @@ def broker(
         create_main_topics(cluster.bootstrap, wanted, nodes)
         announce(options, cluster.bootstrap)
         watch_cluster(cluster)
-    return DONE
 
 
 @contextmanager
@@ -144,64 +142,6 @@ def watch_cluster(kafka: EmbeddedKafka) -> NoReturn:
     while all(node.running for node in kafka.nodes):
         time.sleep(LOOK_SECONDS)
     raise SetupError("a node of the embedded Kafka has ended by itself")
-
-
-@command(app, "up")
-def up(
-    options: Options,
-    orders: Annotated[int, typer.Option("--orders", min=1, help="How many records the sample service gets.")] = 40,
-    view: Annotated[bool, typer.Option("--view", help="Run the Spark job of the group-wide view too.")] = False,
-) -> int:
-    """Run everything, to click and to try.
-
-    Starts Kafka, a sample service that sometimes fails, a sidecar and its dashboard; produces some records, prints the
-    links, and runs until Ctrl-C or SIGTERM, which end it all. With -c the sidecar is that of your own service, which
-    you start yourself; its section `kafka` is replaced, its topics are created, and no records are produced. It takes
-    the usual ports, or free ones where those are in use. Needs Java 17 or later; --view needs PySpark too.
-    All data is gone afterwards, but for the sidecar's log of a service of your own: it is beside the configuration, and
-    its row `log` names it.
-
-    \b
-    Examples:
-      reconsume dev up
-      reconsume dev up --view
-      reconsume dev up -c reconsume.yaml --set retry.max_reconsume_times=2
-    """
-    own = own_service(options)
-    from reconsume.sidecar.dev.demo.playground import open_playground  # Kafka and its tools are slow to import
-
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with open_playground(orders, own, view=view, say=talk) as playground, until_interrupted():
-        tell(options, playground.links)
-        playground.run()
-    return DONE
-
-
-def own_service(options: Options) -> OwnService | None:
-    """Return the user's own service. None: the sample service is to run. Raises ConfigError."""
-    if options.config is not None:
-        from reconsume.sidecar.dev.demo.playground import OwnService
-
-        return OwnService(load_with_origins(options.config, options.sets).layers.tree, options.config)
-    if options.sets:
-        raise typer.BadParameter("--set changes the configuration of a service of your own: give it by -c")
-    return None
-
-
-def tell(options: Options, links: Links) -> None:
-    """Print the links as rows on stdout, and hints on stderr."""
-    rows = [{"what": what, "where": where} for what, where in links.rows()]
-    options.output.rows(("what", "where"), rows)
-    sys.stdout.flush()
-    talk(f"produce a record: {shlex.join(links.producing('flaky'))}")
-    if not links.is_own:
-        talk(f"the service's answer depends on order-case: {', '.join(links.cases)}")
-    for line in links.moved():
-        talk(line)
-    talk(f"commands for this group: {hint('dlq list', links.file)}")
-    talk("the link to the dashboard signs you in once; afterwards, and for calls of operators, use this token:")
-    talk(links.token)
-    talk("Ctrl-C ends it all")
 
 
 @command(app, "produce")
@@ -264,3 +204,60 @@ def value_on_stdin() -> bytes:
         return read_stream(sys.stdin.buffer, LARGEST)
     except OSError as fault:
         raise typer.BadParameter(f"a value has at most {LARGEST} bytes") from fault
+
+
+@command(app, "up")
+def up(
+    options: Options,
+    orders: Annotated[int, typer.Option("--orders", min=1, help="How many records the sample service gets.")] = 40,
+    view: Annotated[bool, typer.Option("--view", help="Run the Spark job of the group-wide view too.")] = False,
+) -> None:
+    """Run everything, to click and to try.
+
+    Starts Kafka, a sample service that sometimes fails, a sidecar and its dashboard; produces some records, prints the
+    links, and runs until Ctrl-C or SIGTERM, which end it all. With -c the sidecar is that of your own service, which
+    you start yourself; its section `kafka` is replaced, its topics are created, and no records are produced. It takes
+    the usual ports, or free ones where those are in use. Needs Java 17 or later; --view needs PySpark too.
+    All data is gone afterwards, but for the sidecar's log of a service of your own: it is beside the configuration, and
+    its row `log` names it.
+
+    \b
+    Examples:
+      reconsume dev up
+      reconsume dev up --view
+      reconsume dev up -c reconsume.yaml --set retry.max_reconsume_times=2
+    """
+    own = own_service(options)
+    from reconsume.sidecar.dev.demo.playground import open_playground  # Kafka and its tools are slow to import
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with open_playground(orders, own, view=view, say=talk) as playground, until_interrupted():
+        tell(options, playground.links)
+        playground.run()
+
+
+def own_service(options: Options) -> OwnService | None:
+    """Return the user's own service. None: the sample service is to run. Raises ConfigError."""
+    if options.config is not None:
+        from reconsume.sidecar.dev.demo.playground import OwnService
+
+        return OwnService(load_with_origins(options.config, options.sets).layers.tree, options.config)
+    if options.sets:
+        raise typer.BadParameter("--set changes the configuration of a service of your own: give it by -c")
+    return None
+
+
+def tell(options: Options, links: Links) -> None:
+    """Print the links as rows on stdout, and hints on stderr."""
+    rows = [{"what": what, "where": where} for what, where in links.rows()]
+    options.output.rows(("what", "where"), rows)
+    sys.stdout.flush()
+    talk(f"produce a record: {shlex.join(links.producing('flaky'))}")
+    if not links.is_own:
+        talk(f"the service's answer depends on order-case: {', '.join(links.cases)}")
+    for line in links.moved():
+        talk(line)
+    talk(f"commands for this group: {hint('dlq list', links.file)}")
+    talk("the link to the dashboard signs you in once; afterwards, and for calls of operators, use this token:")
+    talk(links.token)
+    talk("Ctrl-C ends it all")

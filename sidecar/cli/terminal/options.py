@@ -10,7 +10,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
@@ -26,28 +26,29 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The common options as given; None and empty mean not given."""
+    """The common options as given; None and empty mean not given. typer gets them from here."""
 
-    config: Path | None = None
-    sets: tuple[str, ...] = ()
-    format: Format | None = None
-    no_color: bool = False
-    debug: bool = False
-    wide: bool = False
-    utc: bool = False
+    config: Annotated[
+        Path | None,
+        typer.Option("-c", "--config", metavar="FILE", help="The configuration; reconsume.yaml where it is not given."),
+    ] = None
+    sets: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
+    ] = field(default_factory=list)
+    format: Annotated[
+        Format | None,
+        typer.Option("-o", "--output", help="How data is printed: table on a terminal, else jsonl."),
+    ] = None
+    wide: Annotated[bool, typer.Option("--wide", help="Tables with all columns, wider than the terminal.")] = False
+    utc: Annotated[bool, typer.Option("--utc", help="Times in tables in UTC, not in the zone of this machine.")] = False
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
 
     def then(self, later: Options) -> Options:
         """Return these options with `later` on top, which stand nearer to the command. Every `--set` counts; later
         ones win."""
-        return Options(
-            config=self.config if later.config is None else later.config,
-            sets=self.sets + later.sets,
-            format=self.format if later.format is None else later.format,
-            no_color=self.no_color or later.no_color,
-            debug=self.debug or later.debug,
-            wide=self.wide or later.wide,
-            utc=self.utc or later.utc,
-        )
+        given = {one.name: value for one in fields(later) if (value := getattr(later, one.name))}
+        return replace(self, **given | {"sets": [*self.sets, *later.sets]})
 
     @property
     def output(self) -> Output:
@@ -60,37 +61,19 @@ class Options:
             raise typer.BadParameter(f"this prints no rows, so leave out -o; {instead}")
 
 
-def common(
-    config: Annotated[
-        Path | None,
-        typer.Option("-c", "--config", metavar="FILE", help="The configuration; reconsume.yaml where it is not given."),
-    ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated."),
-    ] = None,
-    output: Annotated[
-        Format | None,
-        typer.Option("-o", "--output", help="How data is printed: table on a terminal, else jsonl."),
-    ] = None,
-    wide: Annotated[bool, typer.Option("--wide", help="Tables with all columns, wider than the terminal.")] = False,
-    utc: Annotated[
-        bool, typer.Option("--utc", help="Times in tables in UTC, not in the zone of this machine.")
-    ] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> Options:
-    """The common options from what the command line gave. Raises BadParameter if that has a secret."""
-    for text in sets or ():
+COMMON = {
+    name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, default=None if name == "sets" else parameter.default)
+    for name, parameter in inspect.signature(Options, eval_str=True).parameters.items()
+}
+
+
+def common_options(values: dict[str, Any]) -> Options:
+    """Take the common options out of the values of a command line. Raises BadParameter if one holds a secret."""
+    given = {name: value for name in COMMON if (value := values.pop(name)) is not None}
+    for text in given.get("sets", ()):
         if fault := secret_of(text):
             raise typer.BadParameter(fault)
-    return Options(config, tuple(sets or ()), output, no_color, debug, wide, utc)
-
-
-COMMON = {
-    name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-    for name, parameter in inspect.signature(common, eval_str=True).parameters.items()
-}
+    return Options(**given)
 
 
 def with_common(
@@ -101,7 +84,8 @@ def with_common(
 
     @functools.wraps(function)
     def entry(context: typer.Context, **values: Any) -> None:
-        call(context, common(**{name: values.pop(name) for name in COMMON}), values)
+        above = context.obj if isinstance(context.obj, Options) else Options()  # those before the command's name
+        call(context, above.then(common_options(values)), values)
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
@@ -120,13 +104,13 @@ def command(
     def register(
         function: Callable[Concatenate[Options, P], int | None],
     ) -> Callable[Concatenate[Options, P], int | None]:
-        def call(context: typer.Context, here: Options, own: dict[str, Any]) -> None:
-            options = above(context).then(here)
+        def call(context: typer.Context, options: Options, own: dict[str, Any]) -> None:
             as_json = options.format in (Format.JSON, Format.JSONL)
+            words = context.command_path.split()  # `reconsume dlq show`
             use_file(options.config)
             try:
                 work = functools.partial(typing.cast(Any, function), options, **own)
-                code = exit_code(work, debug=options.debug, as_json=as_json, command=first_word(context))
+                code = exit_code(work, debug=options.debug, as_json=as_json, command=words[:2][-1])
             finally:
                 use_file(None)
             if code != 0:
@@ -138,27 +122,10 @@ def command(
     return register
 
 
-def first_word(context: typer.Context) -> str:
-    """Return the first word of the command: `dlq` of `reconsume dlq show`, whatever the program is called."""
-    here: Any = context  # a parent is of click's own class, which typer does not export
-    while here.parent is not None and here.parent.parent is not None:
-        here = here.parent
-    return here.info_name or ""
-
-
 def take_common(app: typer.Typer, own: Callable[..., None] | None = None) -> None:
     """Make a command group accept the common options, and those of `own`, between its name and the command's."""
 
-    def call(context: typer.Context, here: Options, _own: dict[str, Any]) -> None:
-        context.obj = above(context).then(here)
+    def call(context: typer.Context, options: Options, _own: dict[str, Any]) -> None:
+        context.obj = options
 
-    app.callback()(with_common(own or only_common, call))
-
-
-def only_common(_options: Options) -> None:
-    """No options but the common ones."""
-
-
-def above(context: typer.Context) -> Options:
-    """Return the options given before the command's name."""
-    return context.obj if isinstance(context.obj, Options) else Options()
+    app.callback()(with_common(own or (lambda _options: None), call))

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
-from typing import ParamSpec
+from typing import ParamSpec, TextIO
 
-from reconsume.sidecar.cli.terminal.table import drawn, layout
+from reconsume.sidecar.cli.terminal.table import column_widths, drawn, table_width
 from reconsume.sidecar.clock import utc
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.printable import printable, printable_json
@@ -94,32 +94,28 @@ class Output:
         if not self.is_read_with_plan or done != list(shown):
             self.rows(columns, done)
 
-    def _table(self, columns: Sequence[str], rows: Iterable[Row], stream: object, cut: Collection[str] = ()) -> None:
-        on_terminal = stream.isatty() or "COLUMNS" in os.environ  # type: ignore[attr-defined]
+    def _table(self, columns: Sequence[str], rows: Iterable[Row], stream: TextIO, cut: Collection[str] = ()) -> None:
+        on_terminal = stream.isatty() or "COLUMNS" in os.environ
         rows, zone = list(rows), UTC if self.utc else datetime.now().astimezone().tzinfo or UTC
+        if not rows:
+            return
         # A file may be read on another day.
         cells = cells_of(columns, rows, brief=on_terminal and not self.wide, zone=zone)
-        if not cells:
-            return
         titles = titles_of(columns, rows, zone)
-        columns, cut = list(titles.values()), [titles[name] for name in cut if name in titles]
+        names, cut = list(titles.values()), [titles[name] for name in cut if name in titles]
         from rich.console import Console  # rich is slow to import and costs memory: only when a table is drawn
 
-        class Plain(Console):
-            def on_broken_pipe(self) -> None:
-                raise  # rich would end the program here, with the exit code of a failure
-
-        console = Plain(
-            file=stream,  # type: ignore[arg-type]
-            no_color=True if not self.color else None,
-            width=None if on_terminal else WIDEST,
-        )
-        placed = layout(columns, cells, None if self.wide else console.width, cut)
-        console.width = max(console.width, placed.width)
+        console = Console(file=stream, no_color=None if self.color else True, width=None if on_terminal else WIDEST)
+        widths = column_widths(names, cells, sys.maxsize if self.wide else console.width, cut)
+        console.width = max(console.width, table_width(widths))
+        with console.capture() as table:  # rich would end the program if the reader went away
+            console.print(drawn(names, cells, widths, cut))
         with taken():
-            console.print(drawn(columns, cells, placed, cut))
-        if placed.left_out:
-            talk(f"too narrow for the columns {', '.join(placed.left_out)}: --wide shows them")
+            stream.write(table.get())
+        if left_out := [
+            name for number, name in enumerate(names) if number not in widths and any(row[number] for row in cells)
+        ]:
+            talk(f"too narrow for the columns {', '.join(left_out)}: --wide shows them")
 
 
 def write(text: str) -> None:

@@ -1,15 +1,16 @@
 """Lay out a table for people: an id is never cut or folded, and whatever else there is gives way.
 
-In a narrow terminal the other columns are folded first, between words and down to a few characters; columns that the
-caller names are cut instead. Then columns are left out: empty ones, then from the end. A table that is still too wide,
-because of its ids, goes beyond the edge.
+rich draws the table; the widths are ours, because rich shrinks every column alike. In a narrow terminal the other
+columns are folded first, between words and down to a few characters; columns that the caller names are cut instead.
+Then columns are left out: empty ones, then from the end. A table that is still too wide, because of its ids, goes
+beyond the edge.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,96 +26,61 @@ LONGEST_WORD = 24
 GAP = 3
 """Characters between two columns."""
 
-Cells = Sequence[Sequence[str]]
-"""The rows of a table, each with a text for every column."""
+Widths = Mapping[int, int]
+"""The width of each column that is shown, by the number of the column."""
 
 
-class Layout(NamedTuple):
-    """The columns that are shown, by their number, each with its width, and the names of those that are left out.
+def table_width(widths: Widths) -> int:
+    """Return the characters of a line."""
+    return sum(widths.values()) + GAP * len(widths) - 1
 
-    Empty columns are left out without a word.
+
+def column_widths(
+    names: Sequence[str], cells: Sequence[Sequence[str]], width: int, cut: Collection[str] = ()
+) -> dict[int, int]:
+    """Lay out a table in `width` characters; a column that is left out is not in the result.
+
+    The first column with ids stays, or the first one if none has any. `cut`: the names of columns that are cut.
     """
+    from rich.cells import cell_len  # rich is slow to import
 
-    widths: dict[int, int]
-    left_out: tuple[str, ...] = ()
-
-    @property
-    def width(self) -> int:
-        """Characters of a line."""
-        return sum(self.widths.values()) + GAP * len(self.widths) - 1
-
-
-class Demand(NamedTuple):
-    """What one column takes: in full, and at least. `ids`: whether it holds any id."""
-
-    full: int
-    least: int
-    ids: bool
-    empty: bool
-
-
-def layout(names: Sequence[str], cells: Cells, width: int | None, cut: Collection[str] = ()) -> Layout:
-    """Return how a table is laid out in `width` characters; None: as wide as it is. `cut`: columns that are cut."""
-    columns = [(name, [row[number] for row in cells]) for number, name in enumerate(names)]
-    demands = {number: demand_of(name, texts, cut=name in cut) for number, (name, texts) in enumerate(columns)}
-    if width is None or Layout({number: one.full for number, one in demands.items()}).width <= width:
-        return Layout({number: one.full for number, one in demands.items()})
-    shown, left_out = dict(demands), []
-    for number in giving_way(demands):
-        if Layout({kept: one.least for kept, one in shown.items()}).width <= width:
-            break
-        if not shown.pop(number).empty:
-            left_out.append(number)
-    room = width - Layout(dict.fromkeys(shown, 0)).width
-    return Layout(shared(shown, room), tuple(names[number] for number in sorted(left_out)))
-
-
-def demand_of(name: str, texts: Sequence[str], *, cut: bool = False) -> Demand:
-    """Return what a column takes. Its name is never folded, nor its words, unless it is `cut`."""
-    from rich.cells import cell_len
-
-    full = max(cell_len(text) for text in (name, *texts))
-    words = {} if cut else {word: cell_len(word) for text in texts for word in text.split()}
-    ids = max((length for word, length in words.items() if is_id(word)), default=0)
-    whole = max((length for length in words.values() if length <= LONGEST_WORD), default=0)
-    return Demand(full, max(cell_len(name), min(full, LEAST), whole, ids), ids > 0, not any(texts))
-
-
-def is_id(word: str) -> bool:
-    """Whether a word holds a record's id or position."""
-    return ID.search(word) is not None and TIME.match(word) is None
-
-
-def giving_way(demands: dict[int, Demand]) -> list[int]:
-    """Return the columns in the order in which they are left out. The first one with ids, else the first, stays."""
-    stays = next((number for number, one in demands.items() if one.ids), 0)
-    backwards = [number for number in reversed(demands) if number != stays]
-    return sorted(backwards, key=lambda number: not demands[number].empty)
-
-
-def shared(shown: dict[int, Demand], room: int) -> dict[int, int]:
-    """Return the width of each column: at least what it needs, and an equal share of what is left."""
-    widths = {number: one.least for number, one in shown.items()}
-    rest = max(0, room - sum(widths.values()))
-    wanting = sorted(shown, key=lambda number: shown[number].full - shown[number].least)
+    columns = list(zip(*cells, strict=True))
+    full = {number: max(map(cell_len, (name, *columns[number]))) for number, name in enumerate(names)}
+    if table_width(full) <= width:
+        return full
+    widths = {}
+    for number, name in enumerate(names):
+        words = {word for text in columns[number] for word in text.split() if name not in cut}
+        whole = [cell_len(word) for word in words if is_id(word) or cell_len(word) <= LONGEST_WORD]
+        widths[number] = max(cell_len(name), min(full[number], LEAST), *whole)
+    stays = next((number for number, texts in enumerate(columns) if is_id(" ".join(texts))), 0)
+    for number in sorted(full, key=lambda number: (any(columns[number]), -number)):
+        if number != stays and table_width(widths) > width:
+            del widths[number]
+    room = max(0, width - table_width(widths))
+    wanting = sorted(widths, key=lambda number: full[number] - widths[number])
     for done, number in enumerate(wanting):
-        more = min(shown[number].full - shown[number].least, rest // (len(wanting) - done))
+        more = min(full[number] - widths[number], room // (len(wanting) - done))
         widths[number] += more
-        rest -= more
+        room -= more
     return widths
 
 
-def drawn(names: Sequence[str], cells: Cells, placed: Layout, cut: Collection[str] = ()) -> Table:
+def is_id(text: str) -> bool:
+    """Whether one of the words of a text is a record's id or position."""
+    return any(ID.search(word) and not TIME.match(word) for word in text.split())
+
+
+def drawn(names: Sequence[str], cells: Sequence[Sequence[str]], widths: Widths, cut: Collection[str] = ()) -> Table:
     """Return the table as rich prints it; a text of the columns `cut` that is too long ends with an ellipsis."""
     from rich.box import SIMPLE_HEAD
-    from rich.table import Column, Table
+    from rich.table import Table
     from rich.text import Text
 
-    columns = [
-        Column(name, width=width, overflow="ellipsis" if name in cut else "fold", no_wrap=name in cut)
-        for name, width in ((names[number], width) for number, width in placed.widths.items())
-    ]
-    table = Table(*columns, box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, width in widths.items():
+        is_cut = names[number] in cut
+        table.add_column(names[number], width=width, overflow="ellipsis" if is_cut else "fold", no_wrap=is_cut)
     for row in cells:
-        table.add_row(*(Text(row[number]) for number in placed.widths))
+        table.add_row(*(Text(row[number]) for number in widths))
     return table
