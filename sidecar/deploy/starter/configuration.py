@@ -79,7 +79,9 @@ LINES = (
     Line(("deliver", "mode"), "The service asks the sidecar's API for records.", (PULL,)),
     Line(("deliver", "mode"), "The service reads Kafka itself, and posts its failures to the sidecar.", (RELAY,)),
     Line(
-        URL, "The service's address. A 2xx answer means done, any other a retry, but for 429 and an outage.", ("push",)
+        URL,
+        "The service's address. A 2xx response means done, any other a retry, except 429 and in an outage.",
+        ("push",),
     ),
     Line(("deliver", "concurrency"), "Requests in flight at most.", ("push",)),
     Line(("deliver", "timeout"), "How long one delivery may take; then it has failed.", ("push",)),
@@ -93,7 +95,7 @@ LINES = (
     Line(("retry", "max_reconsume_times"), "Retries after the first delivery; then the record goes to the DLQ."),
     Line(("retry", "ladder"), "The waits: rocketmq (10s to 2h), pulsar (1s to 30m), or a list like [10s, 1m, 1h]."),
     Line(("api",), "Where the sidecar itself listens."),
-    Line(("api", "listen"), "The API for the service beside it."),
+    Line(("api", "listen"), "The API for the service next to it."),
     Line(("api", "probe_listen"), "Probes and metrics for the kubelet and Prometheus."),
     Line(("operators",), "Who may change the group by the API and the dashboard: hold, settle, redrive."),
     Line(

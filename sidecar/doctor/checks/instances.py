@@ -27,7 +27,10 @@ LARGEST_STATUS = 16 * 1024 * 1024
 LATE = 60_000
 """ms by which a retry may be late."""
 SEE = "see `partitions`, `pace_reason` and `last_error` in its /status"
-ODD = "docs/service.md says what each means; `deliver.verdicts: header` reads no body"
+ODD = (
+    "the page 'What your service sees' of the documentation says what each means; `deliver.verdicts: header` reads no "
+    "body"
+)
 JOIN = (
     "INCONSISTENT_GROUP_PROTOCOL: stop the group's other clients, which divide partitions in another way; "
     "INVALID_SESSION_TIMEOUT: bring kafka.session.timeout.ms within the brokers' bounds; "

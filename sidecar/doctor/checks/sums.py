@@ -25,8 +25,11 @@ from reconsume.topics.policy_record import InstanceHeard
 FEWEST = 20
 """Attempts of a topic below which no share is judged."""
 WARN_SHARE, FAIL_SHARE = 0.1, 0.5
-STALLED = "see `partitions` in /status of the instance that has it: docs/runbook.md, ReconsumePartitionStalled"
-UNTOLD = "the policy topic cannot be read, where instances say it"
+STALLED = (
+    "see `partitions` in /status of the instance that has it, and ReconsumePartitionStalled on the page 'Runbook' of "
+    "the documentation"
+)
+UNTOLD = "the policy topic cannot be read, where the instances report this"
 START = "start an instance, or wait a minute for its heartbeat"
 
 
@@ -51,10 +54,10 @@ def running_sums(records: Sequence[PolicyTopicRecord] | None, at: Now) -> Runnin
     ]
     sums = tuple(record.sums for record in running if record.sums is not None)
     if not sums:
-        return RunningSums((), (not_checked("no running instance says it", START),), 0)
+        return RunningSums((), (not_checked("no running instance reports this", START),), 0)
     missing = []
     if len(sums) < len(running):
-        missing.append(not_checked(f"{plural(len(running) - len(sums), 'running instance')} did not say it yet", START))
+        missing.append(not_checked(f"no report yet from {plural(len(running) - len(sums), 'running instance')}", START))
     if omitted := sum(one.omitted for one in sums):
         missing.append(not_checked(f"{plural(omitted, 'topic')} had no room in heartbeats", "see the metrics"))
     return RunningSums(sums, tuple(missing), max(0, at.wall_ms - min(one.at for one in sums)))
