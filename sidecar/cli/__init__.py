@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from reconsume.sidecar.cli import (
+    acls,
     audit,
     config,
     doctor,
@@ -24,10 +25,10 @@ from reconsume.sidecar.cli import (
     left_out,
     run,
     settle,
+    topics,
     ui,
     view,
 )
-from reconsume.sidecar.cli.acls import commands as acls
 from reconsume.sidecar.cli.dlq import commands as dlq
 from reconsume.sidecar.cli.policy import commands as policy
 from reconsume.sidecar.cli.retries import commands as retries
@@ -36,7 +37,6 @@ from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import write
 from reconsume.sidecar.cli.terminal.program import Program
 from reconsume.sidecar.cli.terminal.std_streams import repair_streams
-from reconsume.sidecar.cli.topics import commands as topics
 
 app = typer.Typer(
     cls=Program,

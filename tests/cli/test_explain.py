@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.sidecar.cli.explain_timeline import NOT_SENT
+from reconsume.sidecar.cli.explain import NOT_SENT
 from reconsume.sidecar.delivery.push.dial import REASONS
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import write_good
@@ -186,7 +186,7 @@ def test_what_a_topic_has_of_its_own_is_said_and_which_rates_bind(tmp_path: Path
     own = "topics=[orders, {name: bills, path: '/bills?token=abc', timeout: 2s, concurrency: 3, rate: 10/s}]"
     sets = ("--set", own, "--set", "deliver.rate=100/m", "--set", "deliver.group_rate=5/s")
     said = reconsume("explain", "-c", write_good(tmp_path), *sets, "--topic", "bills").stderr
-    assert "bills has of its own, for retries and redrives too: path /bills?********, timeout 2s, at most 3 req" in said
+    assert "bills has of its own, for retries and redrives too: path /bills?********, timeout 2s, concurrency 3" in said
     assert "at most 10/s of its records" in said
     assert "at most 100/m of all records (deliver.rate)" in said
     assert "the group delivers at most 5/s" in said
