@@ -86,7 +86,7 @@ BEGIN, SET_UP, RUN, LOOK = "First steps", "Set up and check", "Run", "Look and r
 """The panels of help, in the order in which a user comes to them."""
 
 take_common(app, root)
-command(app, "init", panel=BEGIN)(init.init)
+command(app, "init", panel=BEGIN, texts=init.VALUES)(init.init)
 if left_out.DEV:
     from reconsume.sidecar.cli import dev
 
@@ -100,7 +100,7 @@ app.add_typer(topics.app, name="topics", rich_help_panel=SET_UP)
 app.add_typer(acls.app, name="acls", rich_help_panel=SET_UP)
 command(app, "doctor", panel=SET_UP)(doctor.doctor)
 command(app, "explain", panel=SET_UP)(explain.explain)
-command(app, "inject", panel=SET_UP)(inject.inject)
+command(app, "inject", panel=SET_UP, texts=inject.ANNOTATIONS)(inject.inject)
 command(app, "run", panel=RUN)(run.run)
 command(app, "drain", panel=RUN)(drain.drain)
 command(app, "ui", panel=RUN)(ui.ui)

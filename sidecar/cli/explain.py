@@ -19,7 +19,6 @@ from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.masking import text_without_secrets
-from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.durations import render_duration
@@ -94,8 +93,8 @@ def explain(
     if options.output.format is Format.TABLE:
         rows = list(islice(rows, MOST_ROWS + 1))
         if len(rows) > MOST_ROWS:
-            del rows[MOST_ROWS - 1 :]
-            talk(what_is_cut(settings, terms))
+            talk(f"the table ends after {MOST_ROWS} rows; -o jsonl has all of them")
+            del rows[MOST_ROWS:]
     options.output.rows(TIMELINE, rows)
     if live:
         talk("these are the values of the group's policy, and of the configuration where the policy sets none")
@@ -139,7 +138,8 @@ def timeline(settings: Settings, main: str, terms: FailureTerms) -> Iterator[Row
     yield row(1, 0, 0, main)
     if settings.deliver.broadcast:
         return
-    dead, total = settings.names.dlq(main), 0
+    dead = end = settings.names.dlq(main)
+    total = 0
     in_place, most = is_retried_in_place(settings), settings.retry.ordered_max_times
     if terms.dead_letter:
         waits: Iterable[int] = ()
@@ -147,14 +147,15 @@ def timeline(settings: Settings, main: str, terms: FailureTerms) -> Iterator[Row
         waits = repeat(settings.retry.ordered_interval, IN_PLACE_SHOWN if most is None else most)
     else:
         waits = map(terms.ladder.delay, range(1, terms.max_reconsume_times + 1))
-        end = f"{settings.names.ordered(main)} (parked)" if parks_in(settings) else dead
+        if parks_in(settings):
+            end = f"{settings.names.ordered(main)} (parked)"
     for attempt, wait in enumerate(waits, 2):
         if not in_place and terms.max_age is not None and total + wait > terms.max_age:
             end = dead  # expired
             break
         total += wait
         yield row(attempt, wait, total, main if in_place else levels_on_the_way(settings, main, wait))
-    if not in_place or most is not None:
+    if terms.dead_letter or not in_place or most is not None:
         yield row(None, 0, total, end)
 
 
@@ -180,15 +181,6 @@ def levels_on_the_way(settings: Settings, main: str, wait: int) -> str:
     if settings.deliver.mode == "relay":
         steps.append(settings.names.ready)
     return ", ".join(steps)
-
-
-def what_is_cut(settings: Settings, terms: FailureTerms) -> str:
-    """Return a sentence on the rows that a table leaves out: the last retries, and the end."""
-    in_place = is_retried_in_place(settings)
-    retries = settings.retry.ordered_max_times or 0 if in_place else terms.max_reconsume_times
-    wait = settings.retry.ordered_interval if in_place else terms.ladder.delays[-1]
-    more = plural(retries + 2 - MOST_ROWS, "more retry")  # beside the first delivery and the dead letter
-    return f"{more}, each after {render_duration(wait)}, then {'a person decides' if parks_in(settings) else 'the DLQ'}"
 
 
 def no_attempt(settings: Settings, reason: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import re
 import socket
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -35,17 +36,13 @@ def ahead(text: str, option: str) -> int:
 def moment(text: str, wrong: str, direction: int) -> int:
     """Parse a duration from now in `direction`, or a time with its zone, as epoch ms. Raises BadParameter(`wrong`)
     if neither."""
-    try:
+    with suppress(ValueError):
         return wall() + direction * parse_duration(text)
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError):
         at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        raise typer.BadParameter(wrong.format(printable(text[:40])))
-    return round(at.timestamp() * 1000)
+        if at.tzinfo is not None:
+            return round(at.timestamp() * 1000)
+    raise typer.BadParameter(wrong.format(printable(text[:40])))
 
 
 def record_id(text: str) -> str:

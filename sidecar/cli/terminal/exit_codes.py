@@ -57,6 +57,7 @@ MEANINGS = {
 }
 """The meaning of each code, for people."""
 SILENCE = logging.NullHandler()
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 CODES: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (ConfigError, BAD_CONFIGURATION, "bad configuration", "configuration: {}"),
@@ -107,14 +108,14 @@ def unwound_by_signals() -> Iterator[None]:
 
     Commands that go on after a signal, or drain first, have handlers of their own, which come later and count.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def end(number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP) if is_unhandled(number)}
+    is_main = threading.current_thread() is threading.main_thread()  # no other one may set a handler
+    before = {number: signal.getsignal(number) for number in SIGNALS if is_main and is_unhandled(number)}
+    for number in before:
+        signal.signal(number, end)
     try:
         yield
     finally:

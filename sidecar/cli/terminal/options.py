@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
@@ -22,6 +22,7 @@ from reconsume.sidecar.hints import use_file
 from reconsume.sidecar.settings.layers import secret_of
 
 P = ParamSpec("P")
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Options:
 
 
 COMMON = {
-    name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, default=None if name == "sets" else parameter.default)
+    name: parameter.replace(kind=KEYWORD_ONLY, default=None if name == "sets" else parameter.default)
     for name, parameter in inspect.signature(Options, eval_str=True).parameters.items()
 }
 
@@ -76,30 +77,52 @@ def common_options(values: dict[str, Any]) -> Options:
     return Options(**given)
 
 
+Texts = Mapping[str, tuple[str, str]]
+"""Options that are plain texts, by the name of the parameter: what help calls the value, and what it says."""
+
+
 def with_common(
-    function: Callable[..., Any], call: Callable[[typer.Context, Options, dict[str, Any]], None]
+    function: Callable[..., Any],
+    call: Callable[[typer.Context, Options, dict[str, Any]], None],
+    texts: Texts | None = None,
 ) -> Callable[..., None]:
-    """Build a function for typer: the parameters of `function` after its first one, then the common options."""
+    """Build a function for typer: the parameters of `function` after its first one, and the common options.
+
+    Between those that must be given and the others are `texts`, of which the function gets the values by `**named`.
+    """
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    required = [parameter for parameter in own if parameter.default is parameter.empty]
+    parameters = [
+        inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context),
+        *(parameter for parameter in required if parameter.kind is not parameter.VAR_KEYWORD),
+        *(text_parameter(name, *text) for name, text in (texts or {}).items()),
+        *(parameter for parameter in own if parameter not in required),
+        *COMMON.values(),
+    ]
 
     @functools.wraps(function)
     def entry(context: typer.Context, **values: Any) -> None:
         above = context.obj if isinstance(context.obj, Options) else Options()  # those before the command's name
         call(context, above.then(common_options(values)), values)
 
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-    parameters = [context, *keyword_only, *COMMON.values()]
     del entry.__wrapped__  # typer must see the parameters set below, not the function's
-    entry.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    keyword_only = [parameter.replace(kind=KEYWORD_ONLY) for parameter in parameters]
+    entry.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
     entry.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return entry
 
 
+def text_parameter(name: str, metavar: str, text: str) -> inspect.Parameter:
+    """Return the parameter of an option that is a plain text."""
+    option = typer.Option(f"--{name.replace('_', '-')}", metavar=metavar, help=text)
+    return inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
+
+
 def command(
-    app: typer.Typer, name: str, *, hidden: bool = False, panel: str | None = None
+    app: typer.Typer, name: str, *, hidden: bool = False, panel: str | None = None, texts: Texts | None = None
 ) -> Callable[[Callable[Concatenate[Options, P], int | None]], Callable[Concatenate[Options, P], int | None]]:
-    """Register a function as a command of `app`. `panel`: the heading under which help lists it."""
+    """Register a function as a command of `app`. `panel`: the heading under which help lists it. `texts`: more
+    options of it."""
 
     def register(
         function: Callable[Concatenate[Options, P], int | None],
@@ -116,7 +139,7 @@ def command(
             if code != 0:
                 raise typer.Exit(code)  # raised, not returned: a returned typer.Exit would end with 0
 
-        app.command(name, hidden=hidden, rich_help_panel=panel)(with_common(function, call))
+        app.command(name, hidden=hidden, rich_help_panel=panel)(with_common(function, call, texts))
         return function
 
     return register

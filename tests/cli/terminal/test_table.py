@@ -23,8 +23,17 @@ from reconsume.sidecar.cli.dlq.rows import CUT as CUT_OF_LETTERS
 from reconsume.sidecar.cli.dlq.rows import LIST as LETTERS
 from reconsume.sidecar.cli.retries.rows import CUT, JOURNEY, STATS, WORDS
 from reconsume.sidecar.cli.retries.rows import LIST as RETRIES
-from reconsume.sidecar.cli.terminal.output import Format, Output, cells_of, clock, titles_of
-from reconsume.sidecar.cli.terminal.table import column_widths, drawn, is_id, table_width
+from reconsume.sidecar.cli.terminal.output import (
+    Format,
+    Output,
+    cells_of,
+    clock,
+    column_widths,
+    drawn,
+    is_id,
+    table_width,
+    titles_of,
+)
 from reconsume.sidecar.cli.topics import PLAN_COLUMNS as TOPICS
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.dlq.letters import Eligibility
