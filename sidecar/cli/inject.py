@@ -10,9 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks
-from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.options import Options, Texts
-from reconsume.sidecar.cli.terminal.output import taken, talk
+from reconsume.sidecar.cli.terminal.output import talk, write
 from reconsume.sidecar.deploy.annotations import faults
 from reconsume.sidecar.deploy.manifest_file import Change, Changed, change_all
 from reconsume.sidecar.deploy.workload import WrongManifestError, annotations_of, with_sidecar, without_sidecar
@@ -61,7 +60,7 @@ def inject(
     ] = None,
     _yes: NeverAsks = False,
     **annotations: str | None,
-) -> int:
+) -> None:
     """Put the sidecar into the pods of a manifest.
 
     Into each Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob and Pod, also in a List; the rest is passed
@@ -83,7 +82,6 @@ def inject(
     if remove and any(value is not None for value in annotations.values()):
         raise typer.BadParameter("--remove takes the sidecar out, so leave out what it shall be")
     change_files(files, change_of(annotations, remove), in_place=in_place)
-    return DONE
 
 
 def change_of(options: dict[str, str | None], remove: bool) -> Change:
@@ -141,7 +139,6 @@ def replace(path: Path, text: str) -> None:
 
 def print_all(texts: list[str]) -> None:
     """Print all manifests as one stream."""
-    with taken():
-        for number, text in enumerate(texts):
-            mark = "" if number == 0 or text.lstrip().startswith("---") else "---\n"
-            sys.stdout.write(mark + (text if text.endswith("\n") else f"{text}\n"))
+    for number, text in enumerate(texts):
+        mark = "" if number == 0 or text.lstrip().startswith("---") else "---\n"
+        write(mark + text.removesuffix("\n"))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reconsume.sidecar.cli.terminal.arguments import address, address_text
-from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
@@ -26,36 +25,30 @@ LISTEN = "127.0.0.1:8473"
 AUDIT = "reconsume-ui-audit.jsonl"
 
 
-Address = Annotated[str, typer.Option("--listen", metavar="ADDRESS", help="Where to listen.")]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        help="Operators' tokens; otherwise operators.token_file. Without either, the dashboard is read-only.",
-    ),
-]
-AuditFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--audit-file",
-        metavar="FILE",
-        help=f"The log of what was done; otherwise operators.audit_file, or {AUDIT} in your state folder.",
-    ),
-]
-Hosts = Annotated[
-    list[str] | None,
-    typer.Option("--host", metavar="NAME", help="A name by which it is called, besides ui.hosts; may be repeated."),
-]
-
-
 def ui(
     options: Options,
-    listen: Address = LISTEN,
-    token_file: TokenFile = None,
-    audit_file: AuditFile = None,
-    hosts: Hosts = None,
-) -> int:
+    listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS", help="Where to listen.")] = LISTEN,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="Operators' tokens; otherwise operators.token_file. Without either, the dashboard is read-only.",
+        ),
+    ] = None,
+    audit_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--audit-file",
+            metavar="FILE",
+            help=f"The log of what was done; otherwise operators.audit_file, or {AUDIT} in your state folder.",
+        ),
+    ] = None,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="NAME", help="A name by which it is called, besides ui.hosts; may be repeated."),
+    ] = None,
+) -> None:
     """Serve the dashboard.
 
     The group live: what waits and when it is due, why records died, what is wrong now; search, and one record's journey
@@ -103,7 +96,6 @@ def ui(
         talk(f"the dashboard is on {url}{', read-only' if token_file is None else ''}; Ctrl-C ends it")
 
     serve(Dashboard(settings, build_policy(settings, "ui"), wanted), announce)
-    return DONE
 
 
 def fault_of(token_file: Path) -> str:

@@ -1,4 +1,4 @@
-"""What people type: times (a duration from now, or RFC 3339), addresses, files, and the author of a change."""
+"""What people type: times (a duration from now, or RFC 3339), addresses, and the author of a change."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import re
 import socket
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 
 import typer
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.files import read_given
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings.addresses import Listen, parse_listen
 from reconsume.topics.durations import parse_duration
@@ -90,11 +87,3 @@ def author(who: str | None) -> str:
     if not who.isprintable() or not 1 <= len(who) <= LONGEST_NAME:
         raise typer.BadParameter(f"--who must be 1 to {LONGEST_NAME} printable characters")
     return who
-
-
-def read_bytes(path: Path, most: int) -> bytes:
-    """Read a file of at most `most` bytes. Raises ConfigError if it cannot be read."""
-    try:
-        return read_given(path, most)
-    except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
