@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
+from reconsume.sidecar.cli.terminal.arguments import tokens_in
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, talk, write
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.open_files import highest_limit, needed_for
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load, load_with_origins
@@ -107,17 +107,12 @@ def token_faults(files: Mapping[str, Path], absent: Collection[str]) -> Iterator
     """Yield a sentence for each file of tokens that is there and cannot be used as a whole."""
     owners = dict[bytes, str]()
     for name in [name for name in files if name not in absent]:
-        try:
-            content = read_tokens(files[name])
-        except OSError as error:
-            yield f"{name} = {files[name]}: cannot be read: {error.strerror}"
-            continue
-        if content.fault:
-            yield f"{name} = {files[name]}: {content.fault}"
-        for number, token in enumerate(content.tokens, 1):
+        tokens, fault = tokens_in(files[name])
+        faults = [fault] if fault else []
+        for number, token in enumerate(tokens, 1):
             if (other := owners.setdefault(token.secret, name)) != name:
-                text = f"its token number {number} is in {other} too, so it opens no operators' call"
-                yield f"{name} = {files[name]}: {text}"
+                faults.append(f"its token number {number} is in {other} too, so it opens no operators' call")
+        yield from (f"{name} = {files[name]}: {one}" for one in faults)
 
 
 def target_faults(deliver: Deliver) -> Iterator[str]:

@@ -14,14 +14,13 @@ from urllib.parse import urlencode
 
 import typer
 
-from reconsume.sidecar.cli.terminal.arguments import address, address_text, duration
+from reconsume.sidecar.cli.terminal.arguments import address, address_text, duration, tokens_in
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.http.sidecar_connection import SidecarConnection
-from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import load
 from reconsume.sidecar.settings.addresses import Listen, parse_listen
@@ -73,7 +72,12 @@ def drain(
         query["group"] = settings.group  # the usual port is the same in all groups
         if token_file is None and settings.api.token_file is not None:
             token_file = Path(settings.api.token_file)
-    token = None if token_file is None else token_in(token_file)
+    token = None
+    if token_file is not None:
+        tokens, fault = tokens_in(token_file)
+        if not tokens:
+            raise SetupError(f"the token file {token_file} (api.token_file): {fault}")
+        token = tokens[0].secret.decode("ascii")  # no other character is in one
     left = call_drain(listen, query, token, (limit or usual) / 1000)
     options.output.rows(("drained", "left"), [{"drained": left == 0, "left": left}])
     if not left:
@@ -121,14 +125,3 @@ def refuse(listen: Listen, status: int) -> NoReturn:
             raise SetupError(f"{sidecar} is of another group, and goes on: {text}")
         case _:
             raise SetupError(f"what answers on {address_text(listen)} does not drain: HTTP {status}")
-
-
-def token_in(file: Path) -> str:
-    """Return the first token of a token file, without its name. Raises SetupError if there is none."""
-    try:
-        tokens = read_tokens(file).tokens
-    except OSError as fault:
-        raise SetupError(f"the token file {file} (api.token_file) cannot be read: {fault.strerror}") from fault
-    if not tokens:
-        raise SetupError(f"the token file {file} (api.token_file) holds no token")
-    return tokens[0].secret.decode("ascii")  # no other character is in one

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconsume.sidecar.cli.terminal.arguments import address, address_text
+from reconsume.sidecar.cli.terminal.arguments import address, address_text, tokens_in
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
 from reconsume.sidecar.settings.model import is_far
 from reconsume.sidecar.settings.policy import build_policy
@@ -66,13 +65,13 @@ def ui(
       reconsume ui --token-file /run/secrets/reconsume-ui --audit-file /var/log/reconsume-ui.jsonl
     """
     chosen = address(listen, "--listen")
-    if token_file is not None and (fault := fault_of(token_file)):
+    if token_file is not None and (fault := tokens_in(token_file)[1]):
         raise typer.BadParameter(f"--token-file: {token_file}: {fault}")
     settings = settings_for_kafka(options)
     operators = settings.operators
     if token_file is None and operators.token_file is not None:
         token_file = Path(operators.token_file)
-        if fault := fault_of(token_file):
+        if fault := tokens_in(token_file)[1]:
             raise ConfigError([f"operators.token_file: {token_file}: {fault}; --token-file names another file"])
     if audit_file is None:
         audit_file = Path(operators.audit_file) if operators.audit_file is not None else state_folder() / AUDIT
@@ -96,14 +95,6 @@ def ui(
         talk(f"the dashboard is on {url}{', read-only' if token_file is None else ''}; Ctrl-C ends it")
 
     serve(Dashboard(settings, build_policy(settings, "ui"), wanted), announce)
-
-
-def fault_of(token_file: Path) -> str:
-    """Return why a token file cannot be used; empty if it can."""
-    try:
-        return read_tokens(token_file).fault
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
 
 
 def state_folder() -> Path:

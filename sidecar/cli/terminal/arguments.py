@@ -1,4 +1,4 @@
-"""What people type: times (a duration from now, or RFC 3339), addresses, and the author of a change."""
+"""What people type: times (a duration from now, or RFC 3339), addresses, token files, and the author of a change."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import re
 import socket
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 
 import typer
 
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.http.tokens import Token, read_tokens
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings.addresses import Listen, parse_listen
 from reconsume.topics.durations import parse_duration
@@ -74,6 +76,15 @@ def address_text(address: Listen) -> str:
     """Return an address as `address` parses it."""
     host = f"[{address.host}]" if ":" in address.host else address.host
     return f"unix:{address.path}" if address.path is not None else f"{host}:{address.port}"
+
+
+def tokens_in(file: Path) -> tuple[tuple[Token, ...], str]:
+    """Read a token file: its tokens, and why not all of it can be used; empty if all can."""
+    try:
+        content = read_tokens(file)
+    except OSError as error:
+        return (), f"cannot be read: {error.strerror}"
+    return content.tokens, content.fault
 
 
 def author(who: str | None) -> str:
