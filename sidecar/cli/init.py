@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconsume.sidecar.cli.inject import ANNOTATIONS, replace
+from reconsume.sidecar.cli.inject import ANNOTATIONS
 from reconsume.sidecar.cli.terminal.confirm import question
 from reconsume.sidecar.cli.terminal.options import Options, Texts
 from reconsume.sidecar.cli.terminal.output import talk, write
 from reconsume.sidecar.deploy.starter.compose import VARIABLE
 from reconsume.sidecar.deploy.starter.token import TOKENS, ignore_token, write_token
 from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.files import replace_file
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings.addresses import is_loopback
@@ -187,11 +188,7 @@ def write_files(texts: dict[Path, str], *, force: bool, hint: str) -> None:
         raise ConfigError([f"{names}: is there already, and nothing was written; --force replaces it{hint}"])
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        if os.path.lexists(path):
-            replace(path.resolve(), text)
-        else:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+        replace_file(path, text)
         talk(f"{printable(str(path))}: written")
 
 

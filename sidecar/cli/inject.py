@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,7 @@ from reconsume.sidecar.deploy.annotations import faults
 from reconsume.sidecar.deploy.manifest_file import Change, Changed, change_all
 from reconsume.sidecar.deploy.workload import WrongManifestError, annotations_of, with_sidecar, without_sidecar
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.files import read_given, read_stream
+from reconsume.sidecar.files import read_given, read_stream, replace_file
 
 STDIN = "-"
 LARGEST = 16 * 1024 * 1024
@@ -111,7 +110,7 @@ def change_files(files: list[str], change: Change, *, in_place: bool) -> None:
         for row in result.objects:
             talk(f"{row.what}: {row.state}")
         if in_place:
-            replace(Path(name).resolve(), result.text)
+            replace_file(Path(name), result.text)
     if not in_place:
         print_all([result.text for _, result in changed])
 
@@ -124,17 +123,6 @@ def read(name: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise ConfigError([f"{name}: cannot be read: {reason}"]) from error
-
-
-def replace(path: Path, text: str) -> None:
-    """Replace a file's content atomically and keep its mode. A file that already has this content is not touched."""
-    if path.read_bytes() == text.encode("utf-8"):
-        return
-    with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        file.write(text.encode("utf-8"))
-    fresh = Path(file.name)
-    fresh.chmod(path.stat().st_mode)
-    fresh.replace(path)
 
 
 def print_all(texts: list[str]) -> None:

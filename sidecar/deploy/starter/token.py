@@ -10,6 +10,8 @@ import os
 import secrets
 from pathlib import Path
 
+from reconsume.sidecar.files import replace_file
+
 TOKENS = "reconsume-operators.token"
 TOKEN_BYTES = 24
 
@@ -31,6 +33,6 @@ def ignore_token(folder: Path) -> bool:
     text = path.read_text("utf-8") if path.exists() else ""
     if TOKENS in (line.strip().removeprefix("/") for line in text.splitlines()):
         return False
-    with path.open("a", encoding="utf-8") as file:
-        file.write(f"{'' if not text or text.endswith(chr(10)) else chr(10)}{TOKENS}\n")
+    end = "" if not text or text.endswith("\n") else "\n"
+    replace_file(path, f"{text}{end}{TOKENS}\n")
     return True
