@@ -19,11 +19,11 @@ TOKEN_BYTES = 24
 def write_token(folder: Path) -> bool:
     """Write the file with a new token; return whether it was not there. Raises OSError."""
     try:
-        handle = os.open(folder / TOKENS, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with (folder / TOKENS).open("x", encoding="ascii") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(f"{secrets.token_urlsafe(TOKEN_BYTES)}\n")
     except FileExistsError:
         return False
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(f"{secrets.token_urlsafe(TOKEN_BYTES)}\n")
     return True
 
 
