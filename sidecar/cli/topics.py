@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 PLAN_COLUMNS = ("topic", "action", "details")
 RESULT_COLUMNS = ("topic", "result", "error")
-MANY_GROUPS = 50
-"""Groups for which the cost is said as well: a company rarely has one."""
 LONG_WAIT = 60_000
 """ms. What is shorter than the shortest level waits in memory; beyond this that may be much."""
 
@@ -383,8 +381,8 @@ def shown(key: str, value: str) -> str:
 
 
 def cost_of(settings: Settings, specs: Sequence[TopicSpec]) -> str:
-    """Return a sentence on the number of topics, partitions, replicas and rights, of this group and of many, and on the
-    copies that a record costs which uses up its retries."""
+    """Return a sentence on the number of topics, partitions, replicas and rights, and on the copies that a record costs
+    which uses up its retries."""
     rights = sum(len(permissions_of(user, group_of(settings))) for user in (User.SIDECAR, User.SPARK))
     counts = {
         "topic": len(specs),
@@ -393,21 +391,20 @@ def cost_of(settings: Settings, specs: Sequence[TopicSpec]) -> str:
         "right": rights,
     }
     one = ", ".join(plural(count, name) for name, count in counts.items())
-    many = ", ".join(plural(MANY_GROUPS * count, name) for name, count in counts.items())
     copies = f"a record that uses up its retries is copied {plural(copies_of(settings), 'time')}"
-    return f"cost: {one}; of {MANY_GROUPS} such groups: {many}; {copies}"
+    return f"cost: {one}; {copies}"
 
 
 def copies_of(settings: Settings) -> int:
     """Return how often a record is copied that uses up its retries: its hops, without the dead letter."""
     if settings.deliver.broadcast or (settings.order_by is not None and not settings.queued):
         return 0
-    times, delays = settings.retry.max_reconsume_times, settings.ladder.delays
+    times = settings.retry.max_reconsume_times
     if settings.queued:
         return times
     forwards = 1 if settings.deliver.mode == "relay" else 0
-    counts = [hop_count(delay, settings.delays) + forwards for delay in delays[:times]]
-    return sum(counts) + max(0, times - len(delays)) * counts[-1] if counts else 0
+    waits = map(settings.ladder.delay, range(1, times + 1))
+    return sum(hop_count(wait, settings.delays) + forwards for wait in waits)
 
 
 def warnings_of(settings: Settings) -> Iterator[str]:

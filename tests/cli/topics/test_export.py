@@ -105,12 +105,11 @@ COSTS = {
 
 
 @pytest.mark.parametrize(("sets", "says"), COSTS.items(), ids=map(str, COSTS))
-def test_a_plan_says_what_the_topics_cost_one_group_and_fifty(tmp_path: Path, sets: tuple[str, ...], says: str) -> None:
+def test_a_plan_says_what_the_topics_of_a_group_cost(tmp_path: Path, sets: tuple[str, ...], says: str) -> None:
     settings = good(tmp_path, *sets)
     specs = group_specs(settings.names, [Source("orders", 12, 3, 1_000_000, 2)], settings.delays)
     sentence = cost_of(settings, specs)
     assert sentence.startswith(says), sentence
-    assert f"of 50 such groups: {50 * len(specs)} topics" in sentence
 
 
 @pytest.mark.parametrize(
