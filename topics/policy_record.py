@@ -49,7 +49,7 @@ MOST_OPEN = 1_000
 LONGEST_REASON = 300
 """Characters of the reason why a pace is not open."""
 PARTITION = 0
-"""The partition of all records, also if the topic has more: the order of policies must be total."""
+"""The partition of all records: the control log. Their order must be total."""
 
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Values: TypeAlias = Mapping[str, object]
@@ -170,9 +170,13 @@ def fault_of_settlement(ident: str, record: SettlementRecord) -> str:
 
 
 class BadRecord(msgspec.Struct, frozen=True):
-    """The reason why a record of the policy topic does not have the form for its key, as one sentence for people."""
+    """The reason why a record of the policy topic does not have the form for its key, as one sentence for people.
+
+    `newer`: a newer version of Reconsume wrote it, under the key of a hold.
+    """
 
     text: str
+    newer: bool = False
 
 
 class NewerRecord(msgspec.Struct, frozen=True):
@@ -241,7 +245,7 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
         return _settlement(key, value)
     if key is not None and key.startswith(HOLD):
         hold = read_hold(key, value)
-        return BadRecord(hold) if isinstance(hold, str) else hold
+        return BadRecord(hold, versions.newer(value or b"") is not None) if isinstance(hold, str) else hold
     if key is not None and key.startswith(ACTION):
         action = read_action(key, value)
         return BadRecord(action) if isinstance(action, str) else action

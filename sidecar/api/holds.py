@@ -15,7 +15,7 @@ from starlette.responses import Response
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import BrokerError, BusyError, ContractError, ReconsumeError, RecordError
 from reconsume.sidecar.group_policy.hold_keeper import rows_of
-from reconsume.sidecar.group_policy.hold_store import HoldStore, Selection, built
+from reconsume.sidecar.group_policy.operations import HoldStore, Selection, built
 from reconsume.sidecar.http.audit import NO_TOKEN, TOKEN_NAME
 from reconsume.sidecar.http.calls import Call, Caller, Endpoint, may_see_values
 from reconsume.sidecar.http.json_answer import json_answer
@@ -63,8 +63,7 @@ class HoldCalls:
             raise RefusedError(f"{str(fault).capitalize()}.") from None
 
         def write() -> tuple[str, HoldRecord]:
-            store = self._store()
-            return store.begin(selection, lasts, why, who, store.read())
+            return self._store().begin(selection, lasts, why, who)
 
         ident, record = await self._writes(write)
         return json_answer(rows_of({ident: record})[0], 201)
@@ -74,8 +73,7 @@ class HoldCalls:
         ident, who = request.path_params["id"], author_of(request)
 
         def write() -> None:
-            store = self._store()
-            store.release([ident], who, store.read())
+            self._store().release([ident], who)
 
         await self._writes(write)
         return Response(status_code=204)

@@ -22,7 +22,7 @@ from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord, read_key, read_level
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
+    from reconsume.sidecar.group_policy.operations import HoldsThere, HoldStore, Selection
     from reconsume.sidecar.settings.model import Settings
 
 COLUMNS = ("id", "what", "ends_in", "until", "who", "why")
@@ -61,22 +61,21 @@ def hold(
     """
     settings, store = open_holds(options)
     selection = selection_of(topic, level, (key, key_base64), everything)
-    from reconsume.sidecar.group_policy.hold_store import built
+    from reconsume.sidecar.group_policy.operations import built
 
     lasts_ms, by = duration(lasts, "--for"), author(who)
     try:
         row = row_of("", built(selection, lasts_ms, why, by))
     except ContractError as fault:
         raise typer.BadParameter(str(fault)) from None
-    there = store.read()
-    warn(settings, selection, there)
+    warn(settings, selection, store.read())
     question = f"Hold {row['what']} for {row['ends_in']}?"
     plan = printed(row, options.output.format if dry_run else Format.TABLE)
     if not is_to_go_on(
         options.output, COLUMNS, plan, question, dry_run=dry_run, yes=yes, nothing="nothing was written"
     ):
         return DONE
-    ident, record = store.begin(selection, lasts_ms, why, by, there)
+    ident, record = store.begin(selection, lasts_ms, why, by)
     ends = f"until {clock(record.until)} or `{hint(f'release {ident}')}`"
     talk(f"hold {ident} is written: the instances obey within 2 s, {ends}")
     options.output.rows_after([plan], COLUMNS, [printed(row_of(ident, record), options.output.format)])
@@ -105,7 +104,7 @@ def release(
     _, store = open_holds(options)
     there = store.read()
     chosen, newer = tuple(dict.fromkeys(idents or there.live)), there.newer if everything else ()
-    store.release(chosen, author(who), there, newer)
+    store.release(chosen, author(who), newer)
     talk(f"released {plural(len(chosen) + len(newer), 'hold')}" if chosen or newer else "no hold is in force")
     if newer:
         talk(f"a newer version wrote {', '.join(newer)}")
@@ -130,7 +129,7 @@ def holds(options: Options) -> int:
 
 def open_holds(options: Options) -> tuple[Settings, HoldStore]:
     """Load the configuration and open the policy topic. Raises BadParameter for a broadcast, which has none."""
-    from reconsume.sidecar.group_policy.hold_store import (
+    from reconsume.sidecar.group_policy.operations import (
         HoldStore,  # the Kafka client is slow to import, and --help needs none
     )
 
@@ -144,7 +143,7 @@ def selection_of(
     topic: str | None, level: str | None, key: tuple[str | None, str | None], everything: bool
 ) -> Selection:
     """Return what is to be held; `key` is as text, and in Base64. Raises BadParameter if it is nothing."""
-    from reconsume.sidecar.group_policy.hold_store import Selection
+    from reconsume.sidecar.group_policy.operations import Selection
 
     if everything == any(value is not None for value in (topic, level, *key)):
         raise typer.BadParameter("give --topic, --level or --key, or --all alone")

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
-from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+from reconsume.sidecar.group_policy.state import SILENT_AFTER
 from reconsume.sidecar.ui.alarms import Alarm, LastAlarms, alarms, held
 from reconsume.sidecar.ui.charts import due_picture, minutes_picture
 from reconsume.sidecar.ui.endpoint import ThreadQueries

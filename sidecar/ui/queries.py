@@ -5,7 +5,6 @@ Every call ends within seconds or raises BrokerError or ContractError. Call them
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
@@ -14,12 +13,9 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.errors import BrokerError, ConfigError
-from reconsume.sidecar.group_policy.action_store import ActionStore
-from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from reconsume.sidecar.group_policy.hold_book import HoldBook
-from reconsume.sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
-from reconsume.sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
-from reconsume.sidecar.group_policy.topic import read_policy_topic
+from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.operations import HoldsThere, HoldStore, Selection, holds_of
+from reconsume.sidecar.group_policy.state import SILENT_AFTER, Entry
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member, PartitionName
 from reconsume.sidecar.kafka.client_config import client_id_of
@@ -29,8 +25,8 @@ from reconsume.sidecar.settings.group_policy import flow, origins, overridden, p
 from reconsume.sidecar.ui.progress import Lags, Progress
 from reconsume.sidecar.view.journey import Journey, read_journey
 from reconsume.topics.durations import render_duration
-from reconsume.topics.hold_record import HoldHeard, HoldRecord
-from reconsume.topics.policy_record import InstanceHeard, PaceTold, PolicyRecord, ReleaseTold, SubscriptionRecord
+from reconsume.topics.hold_record import HoldRecord
+from reconsume.topics.policy_record import PaceTold, PolicyRecord, ReleaseTold, SubscriptionRecord
 
 LONGEST = 30.0
 """Seconds for one scan of a topic; a longer scan is for the command line."""
@@ -42,9 +38,6 @@ NOT_HERE = {"token": "", "peer": ""}
 """The token and the address of an action that was not made on this dashboard: the policy topic has neither."""
 MOST_CHANGES = 50
 """Changes of the policy that are shown."""
-
-
-_LOG = logging.getLogger("reconsume.ui")
 
 
 class Instance(NamedTuple):
@@ -132,20 +125,13 @@ class Queries:
         self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
         self.cluster = Cluster(settings.kafka)
         self._progress = Progress(self.cluster, settings)
+        self._log = ControlLog(settings.kafka, settings.names)
         self._hold_store = HoldStore(settings.kafka, settings.names)
 
     def heartbeats(self) -> GroupNews:
         """Return what the policy topic tells of now."""
-        by_instance: dict[str, SubscriptionRecord | None] = {}
-        book, now = HoldBook(), wall()
-        for row in read_policy_topic(self.cluster, self.settings.names) or ():
-            match row.heard:
-                case InstanceHeard(instance=name, record=beat):
-                    by_instance[name] = beat
-                case HoldHeard(id=ident, record=hold):
-                    book.hear(ident, hold, now)
-        beats = {name: beat for name, beat in by_instance.items() if beat is not None}
-        return GroupNews(beats, book.in_force(now).records)
+        state = self._log.read_if_there()
+        return GroupNews({}, {}) if state is None else GroupNews(state.beats.known(), holds_of(state).live)
 
     def instances(self, heartbeats: Mapping[str, SubscriptionRecord]) -> list[Instance]:
         """Return the instances that have sent a heartbeat and have not announced a clean stop, by these heartbeats."""
@@ -181,12 +167,12 @@ class Queries:
 
     def hold(self, selection: Selection, lasts_ms: int, why: str, who: str) -> str:
         """Begin a hold and return its id. Raises ContractError if it may not be, and BrokerError."""
-        ident, _ = self._hold_store.begin(selection, lasts_ms, why, who, self._hold_store.read())
+        ident, _ = self._hold_store.begin(selection, lasts_ms, why, who)
         return ident
 
     def release(self, ident: str, who: str) -> None:
         """Release a hold. Raises RecordError if it is not in force, ContractError and BrokerError."""
-        self._hold_store.release([ident], who, self._hold_store.read())
+        self._hold_store.release([ident], who)
 
     def lags(self) -> Lags:
         """Return the progress of the group's two consumer groups."""
@@ -195,9 +181,9 @@ class Queries:
     def rules(self) -> Rules:
         """Return the policy and the history of its changes."""
         settings = self.settings
-        entries = PolicyStore(settings.kafka, settings.names).entries()
-        fault = unread_of(entries)
-        record = in_force(entries)
+        policies = self._log.read().policies
+        fault = "" if policies.unread is None else policies.unread.fault
+        record = policies.in_force
         policy = {} if record is None else record.policy
         try:
             governed = overridden(settings, policy)
@@ -205,7 +191,7 @@ class Queries:
             governed, policy, fault = settings, {}, "; ".join(error.problems)
         whence = origins(settings, policy)
         values = tuple(Value(key, flow(value), whence[key]) for key, value in policy_values(governed).items())
-        return Rules(values, record, tuple(reversed(entries[-MOST_CHANGES:])), fault)
+        return Rules(values, record, tuple(reversed(policies.entries[-MOST_CHANGES:])), fault)
 
     def undelivered(self, heartbeats: Mapping[str, SubscriptionRecord]) -> NotDelivered | None:
         """Return how much of the main topics is not delivered yet, by Kafka's offsets, and for how long the oldest
@@ -224,8 +210,7 @@ class Queries:
 
     def changes(self) -> list[dict[str, Any]]:
         """Return who changed the policy, held and released, and ran commands, as rows of the activity page."""
-        settings = self.settings
-        entries = PolicyStore(settings.kafka, settings.names).entries()[-MOST_CHANGES:]
+        state = self._log.read()
         policies = [
             {
                 **(one.record.policy or {"policy": "withdrawn", "was": one.record.was}),
@@ -234,10 +219,10 @@ class Queries:
                 "who": one.record.who,
                 "action": "policy",
             }
-            for one in entries
+            for one in state.policies.entries[-MOST_CHANGES:]
             if one.record is not None
         ]
-        history = self._hold_store.history()
+        history = state.holds.history
         holds = [
             {
                 **NOT_HERE,
@@ -275,7 +260,7 @@ class Queries:
                 "error": one.error,
                 "end": "" if one.ended else "not known (yet)",
             }
-            for one in ActionStore(settings.kafka, settings.names, _LOG.warning).read().values()
+            for one in state.actions.values()
         ]
         return [*policies, *holds, *releases, *actions]
 

@@ -195,8 +195,7 @@ def findings(step: Step) -> list[Row]:
 def leftover_rows(cluster: Cluster, settings: Settings) -> list[Row]:
     """Return a row for each level of a main topic that left the configuration and still has retries there, and for
     each queue in which records wait that nobody reads."""
-    from reconsume.sidecar.group_policy.removed_topics import leftovers
-    from reconsume.sidecar.group_policy.unowned_queues import unowned_queues
+    from reconsume.sidecar.group_policy.levels import leftovers, unowned_queues
 
     if settings.deliver.broadcast:
         return []

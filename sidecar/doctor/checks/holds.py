@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from reconsume.sidecar.doctor.checks.policy import UNKNOWN
 from reconsume.sidecar.doctor.findings import RIGHTS, Finding, ago, listed, not_checked, ok, warn
-from reconsume.sidecar.group_policy.hold_book import HoldBook
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.group_policy.state import State
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.durations import render_duration
-from reconsume.topics.hold_record import HoldHeard, HoldRecord
+from reconsume.topics.hold_record import HoldRecord
 
 RETENTION = "retention.ms"
 
 
-def holds(cluster: Cluster, records: Sequence[PolicyTopicRecord] | None, group: GroupShape, wall: int) -> list[Finding]:
+def holds(cluster: Cluster, state: State | None, group: GroupShape, wall: int) -> list[Finding]:
     """Report the holds that are in force at `wall` (epoch ms)."""
-    if records is None:
+    if state is None:
         return [not_checked(UNKNOWN, hint("topics apply"))]
-    book = HoldBook()
-    for news, _ in records:
-        if isinstance(news, HoldHeard):
-            book.hear(news.id, news.record, wall)
-    live = book.in_force(wall).records
+    live = state.holds.in_force(wall).records
     settings = cluster.settings(group.topics) if live else {}
     kept = retentions(settings)
     findings = [finding for ident, record in live.items() for finding in judged(ident, record, kept, wall)]

@@ -15,12 +15,10 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.record import Now, Partition
 from reconsume.sidecar.core.undelivered import Age, stalled
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
-from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.group_policy.state import State
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.topics.instance_sums import DEAD_LETTERS_MS, FAILURES_MS, InstanceSums, TopicLag
-from reconsume.topics.policy_record import InstanceHeard
 
 FEWEST = 20
 """Attempts of a topic below which no share is judged."""
@@ -38,17 +36,11 @@ class RunningSums(NamedTuple):
     oldest_ms: int
 
 
-def running_sums(records: Sequence[PolicyTopicRecord] | None, at: Now) -> RunningSums:
+def running_sums(state: State | None, at: Now) -> RunningSums:
     """Return the sums of the instances that run."""
-    if records is None:
+    if state is None:
         return RunningSums((), (not_checked(UNTOLD, "see the checks of topics and rights"),), 0)
-    running = [
-        heartbeat.record
-        for heartbeat, _ in records
-        if isinstance(heartbeat, InstanceHeard)
-        and heartbeat.record is not None
-        and heartbeat.record.at > at.wall_ms - SILENT_AFTER
-    ]
+    running = [beat.record for beat in state.beats.running(at.wall_ms).values()]
     sums = tuple(record.sums for record in running if record.sums is not None)
     if not sums:
         return RunningSums((), (not_checked("no running instance says it", START),), 0)
@@ -60,9 +52,9 @@ def running_sums(records: Sequence[PolicyTopicRecord] | None, at: Now) -> Runnin
     return RunningSums(sums, tuple(missing), max(0, at.wall_ms - min(one.at for one in sums)))
 
 
-def failures(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Finding]:
+def failures(state: State | None, at: Now) -> list[Finding]:
     """Report topics of which much failed in the last five minutes, and why."""
-    sums, missing, oldest_ms = running_sums(records, at)
+    sums, missing, oldest_ms = running_sums(state, at)
     attempts, failed = Counter[str](), Counter[str]()
     reasons = defaultdict[str, Counter[str]](Counter)
     for topic in (topic for one in sums for topic in one.failures):
@@ -85,9 +77,9 @@ def failures(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Findi
     return dated(findings, sums, oldest_ms)
 
 
-def dead_letters(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Finding]:
+def dead_letters(state: State | None, at: Now) -> list[Finding]:
     """Report new dead letters of the last 15 minutes, by reason."""
-    sums, missing, oldest_ms = running_sums(records, at)
+    sums, missing, oldest_ms = running_sums(state, at)
     reasons = defaultdict[str, Counter[str]](Counter)
     for topic in (topic for one in sums for topic in one.dead_letters):
         reasons[topic.topic].update(topic.reasons)
@@ -100,9 +92,9 @@ def dead_letters(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[F
     return dated(findings, sums, oldest_ms)
 
 
-def lag(records: Sequence[PolicyTopicRecord] | None, topics: Collection[str], at: Now) -> list[Finding]:
+def lag(state: State | None, topics: Collection[str], at: Now) -> list[Finding]:
     """Report main topics and partitions whose oldest undelivered record has waited for long."""
-    sums, missing, oldest_ms = running_sums(records, at)
+    sums, missing, oldest_ms = running_sums(state, at)
     findings = [*missing, *waiting(newest(sums), topics)] if sums else list(missing)
     return dated(findings, sums, oldest_ms)
 

@@ -7,11 +7,11 @@ from typing import cast
 
 from reconsume.sidecar.doctor.checks.holds import holds
 from reconsume.sidecar.doctor.findings import Finding, Status
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.hold_record import HoldHeard, HoldRecord
 from reconsume.topics.names import Names
+from tests.support.control_log import state_of
 
 HOUR = 3_600_000
 GROUP = GroupShape(Names("billing"), ("orders", "refunds"), (10_000,))
@@ -26,8 +26,8 @@ class Configured:
 
 
 def found(*records: HoldRecord) -> list[Finding]:
-    there = [PolicyTopicRecord(HoldHeard(f"h{number}", record), 0) for number, record in enumerate(records)]
-    return holds(cast(Cluster, Configured()), there, GROUP, HOUR)
+    there = (HoldHeard(f"h{number}", record) for number, record in enumerate(records))
+    return holds(cast(Cluster, Configured()), state_of(*there, now_ms=HOUR), GROUP, HOUR)
 
 
 def test_nothing_is_held() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 import pytest
 
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
 from reconsume.sidecar.doctor.findings import Report, Status
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.group_policy.state import State
 from reconsume.topics.instance_sums import (
     LARGEST,
     InstanceSums,
@@ -21,20 +19,16 @@ from reconsume.topics.instance_sums import (
     top,
 )
 from reconsume.topics.policy_record import InstanceHeard, SubscriptionRecord
+from tests.support.control_log import state_of
 
 NOW = Now(1_000_000_000, 5_000)
 OLD = NOW.wall_ms - 42_000
 
 
-def heard(*all_sums: InstanceSums | None, at: int = NOW.wall_ms - 1_000) -> tuple[PolicyTopicRecord, ...]:
+def heard(*all_sums: InstanceSums | None, at: int = NOW.wall_ms - 1_000) -> State:
     """Heartbeats of instances with these sums; None: it says none."""
-    return tuple(
-        PolicyTopicRecord(
-            InstanceHeard(f"pod-{number}", SubscriptionRecord({"orders": "*"}, at, sums=one)),
-            at,
-        )
-        for number, one in enumerate(all_sums)
-    )
+    beats = (SubscriptionRecord({"orders": "*"}, at, sums=one) for one in all_sums)
+    return state_of(*(InstanceHeard(f"pod-{number}", beat) for number, beat in enumerate(beats)), at=at)
 
 
 def failed(count: int, of: int) -> InstanceSums:
@@ -100,10 +94,10 @@ def test_a_lag_that_grows_says_so() -> None:
     )
 
 
-Records = Sequence[PolicyTopicRecord] | None
+Records = State | None
 
 
-@pytest.mark.parametrize("records", [None, (), heard(None), heard(failed(0, 99), at=NOW.wall_ms - 180_000)])
+@pytest.mark.parametrize("records", [None, heard(), heard(None), heard(failed(0, 99), at=NOW.wall_ms - 180_000)])
 def test_without_an_instance_that_says_it_nothing_is_ok(records: Records) -> None:
     found = (failures(records, NOW), dead_letters(records, NOW), lag(records, ["orders"], NOW))
     assert {one.status for findings in found for one in findings} == {Status.NOT_CHECKED}

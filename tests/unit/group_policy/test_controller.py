@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconsume.sidecar.group_policy.follower import TopicSnapshot
-from reconsume.sidecar.group_policy.removed_levels import Undrained
+from reconsume.sidecar.group_policy.levels import Undrained
 from reconsume.sidecar.settings.group_policy import levels_of
 from reconsume.topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, SubscriptionRecord
 from tests.support.sidecar.policy_desk import LEVELS, SETS, Seen, policy, run

@@ -15,13 +15,13 @@ from typing import NamedTuple, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.group_policy.state import ControlRecord
 from reconsume.sidecar.kafka.client_config import Config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
 from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.policy_record import (
     PARTITION,
-    Heard,
     InstanceHeard,
     PaceTold,
     RefusedTold,
@@ -130,9 +130,10 @@ class Heartbeat:
         elif self._present()[0] != self._state:
             self._tell(self._change_every)
 
-    def hear(self, heard: Iterable[Heard]) -> None:
+    def hear(self, records: Iterable[ControlRecord]) -> None:
         """Note that another instance has just said that it does not work. Heartbeats of this one answer nothing."""
-        for news in heard:
+        for said in records:
+            news = said.heard
             if isinstance(news, InstanceHeard) and news.instance != self._own.instance and news.record is not None:
                 self._asked |= news.record.well is False and self._own.well() is not False
 
