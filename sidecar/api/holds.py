@@ -21,7 +21,7 @@ from reconsume.sidecar.http.calls import Call, Caller, Endpoint, may_see_values
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
 from reconsume.sidecar.http.problems import problem
-from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY, HoldRecord, read_key, read_level
+from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY, read_key, read_level
 
 PATH = "/v1/holds"
 FIELDS = ("topic", "level", "key", "key_base64", "all", "for", "why")
@@ -62,11 +62,8 @@ class HoldCalls:
         except ContractError as fault:
             raise RefusedError(f"{str(fault).capitalize()}.") from None
 
-        def write() -> tuple[str, HoldRecord]:
-            return self._store().begin(selection, lasts, why, who)
-
-        ident, record = await self._writes(write)
-        return json_answer(rows_of({ident: record})[0], 201)
+        changed = await self._writes(lambda: self._store().begin(selection, lasts, why, who))
+        return json_answer(rows_of(changed.records)[0], 201)
 
     async def release(self, request: Request) -> Response:
         """Write the release of a hold."""

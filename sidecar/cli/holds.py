@@ -10,7 +10,7 @@ import typer
 from reconsume.sidecar.cli.dlq.filters import DryRun
 from reconsume.sidecar.cli.terminal.arguments import author, duration
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks, Yes, is_to_go_on
-from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Output, Row, clock, talk
@@ -22,7 +22,7 @@ from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord, read_key, read_level
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.group_policy.operations import HoldsThere, HoldStore, Selection
+    from reconsume.sidecar.group_policy.operations import HoldsChanged, HoldsThere, HoldStore, Selection
     from reconsume.sidecar.settings.model import Settings
 
 COLUMNS = ("id", "what", "ends_in", "until", "who", "why")
@@ -47,6 +47,8 @@ def hold(
 ) -> int:
     """Hold records: every instance of the group obeys within 2 s, and none of them is delivered.
 
+    Ends with 0 when every live instance has confirmed that it obeys, and with 3 when one has not within 10 s: then it
+    is named. An instance is live if it is a member of the group and sent a heartbeat in the last 3 minutes.
     What is out ends as it does. What is held waits, and no attempt of it is made or counted. Where topic, level and key
     are given, all of them must fit. A topic is the main topic of a record, also of its retries and redrives. In pull
     mode nothing that is held is received, and a relay writes nothing of it to the ready topic.
@@ -75,11 +77,11 @@ def hold(
         options.output, COLUMNS, plan, question, dry_run=dry_run, yes=yes, nothing="nothing was written"
     ):
         return DONE
-    ident, record = store.begin(selection, lasts_ms, why, by)
-    ends = f"until {clock(record.until)} or `{hint(f'release {ident}')}`"
-    talk(f"hold {ident} is written: the instances obey within 2 s, {ends}")
+    changed = store.begin(selection, lasts_ms, why, by)
+    ((ident, record),) = changed.records.items()
+    talk(f"hold {ident} is written, until {clock(record.until)} or `{hint(f'release {ident}')}`")
     options.output.rows_after([plan], COLUMNS, [printed(row_of(ident, record), options.output.format)])
-    return DONE
+    return confirmed(store, changed, "obeyed")
 
 
 def release(
@@ -91,8 +93,8 @@ def release(
 ) -> int:
     """Release holds: what they keep back is delivered again, within 2 s.
 
-    The release is a record too, and is kept until the hold would have ended. A hold that a newer version wrote is left
-    alone, but for --all, which deletes it.
+    Ends with 0 or 3 as `hold` does. The release is a record too, and is kept until the hold would have ended. A
+    hold that a newer version wrote is left alone, but for --all, which deletes it.
 
     \b
     Examples:
@@ -104,11 +106,26 @@ def release(
     _, store = open_holds(options)
     there = store.read()
     chosen, newer = tuple(dict.fromkeys(idents or there.live)), there.newer if everything else ()
-    store.release(chosen, author(who), newer)
-    talk(f"released {plural(len(chosen) + len(newer), 'hold')}" if chosen or newer else "no hold is in force")
+    if not chosen and not newer:
+        talk("no hold is in force")
+        return DONE
+    changed = store.release(chosen, author(who), newer)
+    talk(f"released {plural(len(chosen) + len(newer), 'hold')}")
     if newer:
         talk(f"a newer version wrote {', '.join(newer)}")
     show(options.output, {ident: there.live[ident] for ident in chosen})
+    return confirmed(store, changed, "released")
+
+
+def confirmed(store: HoldStore, changed: HoldsChanged, what: str) -> int:
+    """Wait until every live instance obeys; return the exit code. `what`: what they are to confirm, in one word."""
+    if not changed.live:
+        talk("no instance is running; those that start read it before they deliver")
+        return DONE
+    if silent := store.unconfirmed(changed):
+        talk(f"warning: not confirmed within 10 s that it is {what}, by {', '.join(silent)}: look at these instances")
+        return PARTLY
+    talk(f"{what} by {plural(len(changed.live), 'instance')}")
     return DONE
 
 

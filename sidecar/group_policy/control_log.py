@@ -17,7 +17,8 @@ from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.group_policy.state import State, control_record
 from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.client_config import follower_config, teller_config
+from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member
+from reconsume.sidecar.kafka.client_config import client_id_of, follower_config, teller_config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.range_reader import RangeReader
@@ -64,6 +65,19 @@ class ControlLog:
             said = control_record(message.key(), message.value(), message.offset() or 0, message.timestamp()[1])
             state.apply(said, wall())
 
+    def live_instances(self, state: State) -> frozenset[str]:
+        """Return the instances that are to obey: those that run by their heartbeats and are members of the group.
+
+        Where this user may not see the group's members, all that run. Raises BrokerError.
+        """
+        running = state.beats.running(wall())
+        if not running:
+            return frozenset()
+        groups = self.cluster.groups((self.names.group, self.names.retry_group))
+        if self.names.group not in groups:
+            return frozenset(running)
+        return frozenset(name for name in running if members_of(name, groups))
+
     def _messages(self, begin: int, within: float) -> Iterator[Message]:
         deadline = time.monotonic() + within
         spans = self.cluster.spans([(self.names.policy, PARTITION)])
@@ -90,6 +104,12 @@ class ControlLog:
             for key, value in records.items():
                 writer.send(self.names.policy, key, value)
             return writer.confirm(otherwise)
+
+
+def members_of(instance: str, groups: Mapping[str, ConsumerGroup]) -> list[tuple[str, Member]]:
+    """Return the members of the consumer groups that are this instance, each with its group."""
+    members = ((group, member) for group, described in groups.items() for member in described.members)
+    return [(group, member) for group, member in members if member.client == client_id_of(group, instance)]
 
 
 class RecordWriter:

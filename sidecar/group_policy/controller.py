@@ -42,6 +42,7 @@ from reconsume.topics.policy_record import (
     BadRecord,
     InstanceHeard,
     NewerRecord,
+    ObeysTold,
     PolicyHeard,
     PolicyRecord,
     SettlementHeard,
@@ -92,15 +93,20 @@ class PolicyController:
         """The settings in force: the configuration, with the group's values over it."""
         self.record: PolicyRecord | None = None
         """The group's policy that is in force. None if the configuration's values are."""
+        self._record_at: int | None = None
+        """Its offset in the control log."""
         self.refused: tuple[str, ...] = ()
         """The reasons why the group's newest policy is not in force."""
         self.refusal: tuple[str, ...] = ()
         """The reasons why this instance may not start, in strict mode."""
         self.bad_records = 0
         self.subscription = {topic.name: topic.tags for topic in settings.topics}
+        self.obeys: ObeysTold | None = None
+        """What this instance obeys of what operators say. Any thread may read it. None: the log was not read yet."""
         self.holds = HoldKeeper(lanes.obey, clock)
         self._file, self._lanes, self._known_within, self._clock = settings, lanes, known_within, clock
         self._state = State(OF_INSTANCE)
+        self.holds.begin(self._state.holds)
         self._policies = self._state.policies
         """Those by which this instance goes: of the log as it is read now, once that has told of one."""
         self._log_ahead: int | None = None
@@ -230,6 +236,11 @@ class PolicyController:
         if news.caught_up or (self._known.is_set() and news.look is not None):
             self._subscriptions.compare(self._differing())
             self._consider()
+        if news.caught_up:
+            self._note_obeyed()
+
+    def _note_obeyed(self) -> None:
+        self.obeys = ObeysTold(self._state.said_to, self.holds.in_force.some_ids(), self._record_at)
 
     def _begin_again(self) -> None:
         """Note that the log is read from its first record: it may be another one, without what was heard.
@@ -237,6 +248,7 @@ class PolicyController:
         A decision that is not said again is not carried out. A person who reads of it decides again.
         """
         before, self._state, self._log_ahead = self._state, State(OF_INSTANCE), None
+        self.obeys = None  # its offsets are those of the log before
         self.holds.begin(self._state.holds)
         self._peers.begin()
         for ident in before.decisions.waiting:
@@ -337,6 +349,8 @@ class PolicyController:
     def _go_on_by(self, settings: Settings) -> None:
         changes = differences(self.settings, settings)
         self.record = self._policies.in_force
+        readable = self._policies.readable
+        self._record_at = None if readable is None or readable.record is None else readable.offset
         if not changes:
             return
         who = "no record" if self.record is None else self.record.who

@@ -1,7 +1,8 @@
 """Publish this instance on the policy topic: its subscription, and the pace of its deliveries.
 
 A heartbeat is sent every 60 s, because the other instances drop an instance after 180 s. A change of the pace is sent
-within 15 s, and within a second whether the instance works. One that works answers another that does not: only a
+within 15 s; within a second whether the instance works, and what it obeys of what operators say: commands wait for
+that. One that works answers another that does not: only a
 heartbeat behind its own lets that one leave the group (`core/participation.py`). A clean stop deletes the record. All
 calls come from the thread of the policy topic.
 """
@@ -23,6 +24,7 @@ from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.policy_record import (
     PARTITION,
     InstanceHeard,
+    ObeysTold,
     PaceTold,
     RefusedTold,
     ReleaseTold,
@@ -37,8 +39,8 @@ others drop an instance (SILENT_AFTER)."""
 CHANGE_EVERY = 15.0
 """Shortest time, in seconds, between two published changes of the pace. In a storm every instance changes its pace, and
 every instance reads all changes."""
-WELL_EVERY = 1.0
-"""The same if the instance begins or ceases to work."""
+SOON_EVERY = 1.0
+"""The same if the instance begins or ceases to work, or obeys something else."""
 ANSWER_EVERY = 5.0
 """The same for answers to instances that do not work. A hundred of them that break together get one answer."""
 FLUSH_WITHIN = 2.0
@@ -60,7 +62,8 @@ class InstanceInfo(NamedTuple):
     returns whether the instance works; None if that is not known of its kind. `sums` returns what it saw in the last
     minutes, and `urgent` whether an operator needs them soon. `release`: what it runs. `refused` returns the topics
     whose records its service rejects. `lock_timeout` and `drain_timeout`: ms for which the release of a partition, and
-    a stop, wait at most for a delivery.
+    a stop, wait at most for a delivery. `obeys` returns what it obeys of what operators say; None if it has not read
+    that yet.
     """
 
     instance: str
@@ -74,6 +77,7 @@ class InstanceInfo(NamedTuple):
     refused: Callable[[], tuple[RefusedTold, ...]] = tuple
     lock_timeout: int = 0
     drain_timeout: int = 0
+    obeys: Callable[[], ObeysTold | None] = lambda: None
 
 
 class Heartbeat:
@@ -96,7 +100,8 @@ class Heartbeat:
         self._producer: Producer | None = None
         self._told_at = -TELL_EVERY
         self._state: State = (None, False, frozenset(), False)
-        self._well: bool | None = None
+        self._soon: tuple[bool | None, ObeysTold | None] = (None, None)
+        """What is published within a second after it changes: whether the instance works, and what it obeys."""
         self._asked = False
         """Whether another instance waits for a heartbeat behind its own."""
 
@@ -123,8 +128,8 @@ class Heartbeat:
         self._producer.poll(0)
         if not there:
             return
-        if self._own.well() != self._well:
-            self._tell(min(WELL_EVERY, self._change_every))
+        if (self._own.well(), self._own.obeys()) != self._soon:
+            self._tell(min(SOON_EVERY, self._change_every))
         elif self._asked:
             self._tell(min(ANSWER_EVERY, self._change_every))
         elif self._present()[0] != self._state:
@@ -153,19 +158,20 @@ class Heartbeat:
         if self._producer is None:
             self._producer = make_client(Producer, self._credentials.newest(self._writer))
         self._state, pace, overdue = self._present()
-        self._well = self._own.well()
         own = self._own
+        self._soon = well, obeys = own.well(), own.obeys()
         record = SubscriptionRecord(
             dict(own.subscription),
             wall(),
             pace,
             overdue,
-            well=self._well,
+            well=well,
             release=own.release,
             lock_timeout=own.lock_timeout,
             drain_timeout=own.drain_timeout,
             all_refused=own.refused()[:MOST_REFUSED],
             sums=own.sums(),
+            obeys=obeys,
         )
         self._write(self._producer, render_record(record))
 

@@ -8,6 +8,7 @@ the topic does not exist, and BrokerError if Kafka does not answer or a record i
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,8 +41,10 @@ from reconsume.topics.hold_record import (
     render_hold,
 )
 from reconsume.topics.names import Names
-from reconsume.topics.policy_record import KEY, PolicyRecord, render_record
+from reconsume.topics.policy_record import KEY, ObeysTold, PolicyRecord, render_record
 
+CONFIRMED_WITHIN, LOOK_EVERY = 10.0, 0.25
+"""Seconds in which every live instance must say that it obeys, and between two looks whether it does."""
 FULL = f"{MOST_HOLDS} holds are in force already"
 
 
@@ -63,6 +66,18 @@ class Selection(NamedTuple):
     all: bool = False
 
 
+class HoldsChanged(NamedTuple):
+    """Holds that were begun or released, by id, as they are in the log. `state`: the log up to there.
+
+    `at`: the offset of the last record of them. `live`: the instances that are to obey.
+    """
+
+    records: Mapping[str, HoldRecord]
+    at: int
+    state: State
+    live: frozenset[str]
+
+
 class HoldStore:
     """The holds of one group."""
 
@@ -73,8 +88,8 @@ class HoldStore:
         """Return the holds."""
         return holds_of(self._log.read())
 
-    def begin(self, selection: Selection, lasts: int, why: str, who: str) -> tuple[str, HoldRecord]:
-        """Write a hold of `lasts` ms, and return its id and record. Holds that are over are deleted.
+    def begin(self, selection: Selection, lasts: int, why: str, who: str) -> HoldsChanged:
+        """Write a hold of `lasts` ms. Holds that are over are deleted.
 
         Raises ContractError if instances would not obey it, because too many are in force; then none is written.
         """
@@ -83,26 +98,59 @@ class HoldStore:
         if len(holds_of(state).live) >= MOST_HOLDS:
             raise ContractError(f"{FULL}: `{hint('release')}` ends one")
         over = state.holds.over(wall())[:MOST_HOLDS]
-        self._log.write({hold_key(ident): render_hold(record), **dict.fromkeys(map(hold_key, over))})
-        self._log.read_on(state)
+        changed = self._write({ident: record}, over, state)
         if ident not in holds_of(state).live:  # others have begun one at the same time
             self._log.write({hold_key(ident): None})
             raise ContractError(f"{FULL}: `{hint('release')}` ends one")
-        return ident, record
+        return changed
 
-    def release(self, idents: Collection[str], who: str, newer: Collection[str] = ()) -> Mapping[str, HoldRecord]:
-        """End holds that are in force, and delete those of a `newer` version. Return the releases, by id.
+    def release(self, idents: Collection[str], who: str, newer: Collection[str] = ()) -> HoldsChanged:
+        """End holds that are in force, and delete those of a `newer` version.
 
         Raises RecordError for one that is not in force.
         """
-        live = self.read().live
+        state = self._log.read()
+        live = holds_of(state).live
         if unknown := [ident for ident in idents if ident not in live]:
             raise RecordError(f"no hold {unknown[0][:64]} is in force; `{hint('holds')}` lists them")
         at = wall()
         ended = {ident: replace(live[ident], released_by=who, released_at=at) for ident in idents}
-        records = {hold_key(ident): render_hold(record) for ident, record in ended.items()}
-        self._log.write({**records, **dict.fromkeys(map(hold_key, newer))})
-        return ended
+        return self._write(ended, newer, state)
+
+    def _write(self, records: Mapping[str, HoldRecord], deleted: Collection[str], state: State) -> HoldsChanged:
+        """Write holds or releases, by id, delete others, and read on until these were seen."""
+        values = {hold_key(ident): render_hold(record) for ident, record in records.items()}
+        offsets = self._log.write({**dict.fromkeys(map(hold_key, deleted)), **values})
+        at = max(offsets.values(), default=0)
+        live = self._log.live_instances(state)
+        self._log.read_on(state)
+        return HoldsChanged(records, at, state, live)
+
+    def unconfirmed(self, changed: HoldsChanged, within: float = CONFIRMED_WITHIN) -> tuple[str, ...]:
+        """Wait until every live instance says that it obeys what has changed; return those that did not in time.
+
+        An instance that stops meanwhile is not waited for.
+        """
+        deadline, waited = time.monotonic() + within, changed.live
+        while True:
+            beats = changed.state.beats.running(wall())
+            waited = frozenset(
+                name for name in waited if name in beats and not has_confirmed(beats[name].record.obeys, changed)
+            )
+            if not waited or time.monotonic() > deadline:
+                return tuple(sorted(waited))
+            time.sleep(LOOK_EVERY)
+            self._log.read_on(changed.state)
+
+
+def has_confirmed(obeys: ObeysTold | None, changed: HoldsChanged) -> bool:
+    """Return whether an instance that obeys this has taken in what has changed, and obeys it."""
+    if obeys is None or obeys.read_to <= changed.at:
+        return False
+    now_ms = wall()
+    return all(
+        (ident in obeys.holds) != record.released for ident, record in changed.records.items() if record.until > now_ms
+    )
 
 
 def built(selection: Selection, lasts: int, why: str, who: str) -> HoldRecord:

@@ -52,6 +52,8 @@ MOST_INSTANCES, MOST_BYTES = 4_096, 2 * 1024 * 1024
 worst."""
 MOST_KEPT = 1_000
 """Holds that are kept, of which the first hundred are in force; and as many releases."""
+MOST_OBEYED = 1_200
+"""Bytes of the ids of holds in a heartbeat: a hundred of ours."""
 MOST_IGNORED = 100
 """Holds that are named because no instance obeys them."""
 
@@ -185,6 +187,16 @@ class HoldsInForce(NamedTuple):
         """The same, as the lanes obey them."""
         return Holds([Hold(ident, record.topic, record.level, record.key) for ident, record in self.records.items()])
 
+    def some_ids(self) -> tuple[str, ...]:
+        """Return the ids of the first holds that fit in a heartbeat."""
+        ids, room = list[str](), MOST_OBEYED
+        for ident in self.records:
+            room -= len(ident) + len('"",')
+            if room < 0:
+                break
+            ids.append(ident)
+        return tuple(ids)
+
 
 class HoldsHeard:
     """The holds of the log, and their releases. A hold that is written again keeps its turn."""
@@ -301,6 +313,8 @@ class State:
         """The actions by id, in the order in which they were written last."""
         self.next_offset = 0
         """The offset after the last record."""
+        self.said_to = 0
+        """The offset after the last policy or hold."""
         self.written_at = 0
         """When the last record was written (epoch ms)."""
         self._most_actions = bounds.actions
@@ -311,12 +325,14 @@ class State:
         match said.heard:
             case PolicyHeard(record=policy):
                 self.policies.add(Entry(said.offset, policy), said.size)
+                self.said_to = self.next_offset
             case InstanceHeard(instance=instance, record=None):
                 self.beats.remove(instance, said.at)
             case InstanceHeard(instance=instance, record=SubscriptionRecord() as beat):
                 self.beats.add(instance, Beat(beat, said.offset, said.at, said.size))
             case HoldHeard(id=ident, record=hold):
                 self.holds.add(ident, hold, now_ms)
+                self.said_to = self.next_offset
             case SettlementHeard(id=ident, record=decision):
                 return self.decisions.add(ident, decision)
             case ActionHeard(id=ident, record=action):

@@ -184,6 +184,7 @@ def build_policy_follower(
         lambda: refused_told(dispatcher),
         settings.longest_release,
         settings.longest_drain,
+        lambda: controller.obeys,
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

@@ -13,12 +13,11 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.errors import BrokerError, ConfigError
-from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.control_log import ControlLog, members_of
 from reconsume.sidecar.group_policy.operations import HoldsThere, HoldStore, Selection, holds_of
 from reconsume.sidecar.group_policy.state import SILENT_AFTER, Entry
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member, PartitionName
-from reconsume.sidecar.kafka.client_config import client_id_of
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.sidecar.printable import noun_of, plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import flow, origins, overridden, policy_values
@@ -111,12 +110,6 @@ def reads_of(topics: Set[str], mains: Sequence[str], levels: Mapping[str, int]) 
     return (*(topic for topic in mains if topic in topics), *words, *others)
 
 
-def members_of(instance: str, groups: Mapping[str, ConsumerGroup]) -> list[tuple[str, Member]]:
-    """Return the members of the consumer groups that are this instance, each with its group."""
-    members = ((group, member) for group, described in groups.items() for member in described.members)
-    return [(group, member) for group, member in members if member.client == client_id_of(group, instance)]
-
-
 class Queries:
     """The queries of one group. `share`: the part of a processor that one query may use."""
 
@@ -167,8 +160,7 @@ class Queries:
 
     def hold(self, selection: Selection, lasts_ms: int, why: str, who: str) -> str:
         """Begin a hold and return its id. Raises ContractError if it may not be, and BrokerError."""
-        ident, _ = self._hold_store.begin(selection, lasts_ms, why, who)
-        return ident
+        return next(iter(self._hold_store.begin(selection, lasts_ms, why, who).records))
 
     def release(self, ident: str, who: str) -> None:
         """Release a hold. Raises RecordError if it is not in force, ContractError and BrokerError."""

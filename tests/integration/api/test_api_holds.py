@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from threading import Event
 
@@ -13,7 +13,8 @@ import pytest
 from reconsume.sidecar.api.app import Access, build_app
 from reconsume.sidecar.api.holds import MOST_AT_ONCE, THREADS, hold_routes
 from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
-from reconsume.sidecar.group_policy.operations import HoldsThere, HoldStore, Selection, built
+from reconsume.sidecar.group_policy.operations import HoldsChanged, HoldsThere, HoldStore, Selection, built
+from reconsume.sidecar.group_policy.state import State
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.names import Names
@@ -49,17 +50,17 @@ class Topic(HoldStore):
             raise self.fault
         return HoldsThere(self.there)
 
-    def begin(self, selection: Selection, lasts: int, why: str, who: str) -> tuple[str, HoldRecord]:
+    def begin(self, selection: Selection, lasts: int, why: str, who: str) -> HoldsChanged:
         self.read()
         self.there["a"] = built(selection, lasts, why, who)
-        return "a", self.there["a"]
+        return HoldsChanged(self.there, 0, State(), frozenset())
 
-    def release(self, idents: Collection[str], who: str, newer: Collection[str] = ()) -> Mapping[str, HoldRecord]:
+    def release(self, idents: Collection[str], who: str, newer: Collection[str] = ()) -> HoldsChanged:
         there = self.read().live
         if not set(idents) <= there.keys():
             raise RecordError("no such hold")
         self.released += [(ident, who) for ident in idents]
-        return {ident: there[ident] for ident in idents}
+        return HoldsChanged(there, 0, State(), frozenset())
 
 
 @pytest.fixture(scope="module")

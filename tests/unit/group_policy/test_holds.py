@@ -10,8 +10,17 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper
-from reconsume.sidecar.group_policy.state import MOST_IGNORED, MOST_KEPT, HoldsHeard
+from reconsume.sidecar.group_policy.operations import HoldsChanged, has_confirmed
+from reconsume.sidecar.group_policy.state import (
+    MOST_IGNORED,
+    MOST_KEPT,
+    MOST_OBEYED,
+    HoldsHeard,
+    HoldsInForce,
+    State,
+)
 from reconsume.topics.hold_record import LONGEST_HOLD_MS, MOST_HOLDS, HoldRecord, hold_key, render_hold
+from reconsume.topics.policy_record import ObeysTold
 
 HOUR = 3_600_000
 
@@ -77,6 +86,32 @@ def test_what_ends_too_late_is_ignored_whatever_its_own_clock_says(heard: HoldsH
     assert "would last more than 7 d" in heard.ignored(0)[0]
     heard.add("far", None, 0)
     assert heard.ignored(0) == []
+
+
+@pytest.mark.parametrize(
+    ("obeys", "of_hold", "of_release"),
+    [
+        (None, False, False),
+        (ObeysTold(7, ("a",)), False, False),
+        (ObeysTold(8, ("a", "b")), True, False),
+        (ObeysTold(9, ("b",)), False, True),
+    ],
+    ids=["says nothing", "has not read so far", "obeys it", "does not obey it"],
+)
+def test_an_instance_confirms_by_what_it_obeys_and_how_far_it_has_read(
+    obeys: ObeysTold | None, of_hold: bool, of_release: bool
+) -> None:
+    lasting = hold(2**62)
+    for record, expected in ((lasting, of_hold), (replace(lasting, released_by="bob"), of_release)):
+        assert has_confirmed(obeys, HoldsChanged({"a": record}, 7, State(), frozenset())) is expected
+    assert has_confirmed(ObeysTold(8), HoldsChanged({"a": hold(1)}, 7, State(), frozenset())), "it is over"
+
+
+def test_the_ids_in_a_heartbeat_are_bounded() -> None:
+    ours = HoldsInForce({f"{number:08x}": hold() for number in range(MOST_HOLDS)})
+    assert len(ours.some_ids()) == MOST_HOLDS
+    forged = HoldsInForce({"x" * 60 + str(number): hold() for number in range(MOST_HOLDS)})
+    assert len("".join(forged.some_ids())) < MOST_OBEYED
 
 
 class Kept:
