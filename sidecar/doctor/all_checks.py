@@ -28,7 +28,7 @@ from reconsume.sidecar.doctor.findings import Report, not_checked
 from reconsume.sidecar.doctor.runner import Check
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.control_log import ControlLog
-from reconsume.sidecar.group_policy.state import State
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.settings import Settings
@@ -94,7 +94,7 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
     return [check for check in checks if not (settings.deliver.broadcast and check.name in lonely)]
 
 
-def sum_checks(log: Once[State | None], settings: Settings) -> list[Check]:
+def sum_checks(log: Once[ControlState | None], settings: Settings) -> list[Check]:
     """Return the checks of what instances say of their last minutes. In relay mode the service reads and delivers."""
     return [
         Check("failures", lambda: failures(state_of(log), now())),
@@ -108,7 +108,7 @@ def unreachable(checks: Sequence[Check]) -> list[Report]:
     return [Report(check.name, (not_checked("Kafka cannot be reached"),)) for check in checks]
 
 
-def state_of(log: Once[State | None]) -> State | None:
+def state_of(log: Once[ControlState | None]) -> ControlState | None:
     """Return what the control log says; None if it cannot be read, which another check reports."""
     try:
         return log()

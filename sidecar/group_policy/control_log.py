@@ -1,8 +1,8 @@
 """Read and write a group's control log, for commands, the API, the dashboard and `doctor`.
 
-The control log is partition 0 of the policy topic. It is read as a whole into a `State`, and read on from there. Writes
-wait until every in-sync replica has the records. All calls block, end within seconds, and raise BrokerError otherwise.
-A running sidecar follows the log on a thread of its own (`follower.py`).
+The control log is partition 0 of the policy topic. It is read as a whole into a `ControlState`, and read on from there.
+Writes wait until every in-sync replica has the records. All calls block, end within seconds, and raise BrokerError
+otherwise. A running sidecar follows the log on a thread of its own (`follower.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import BrokerError, ContractError
-from reconsume.sidecar.group_policy.state import State, control_record
+from reconsume.sidecar.group_policy.state import ControlState, control_record
 from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member
@@ -37,7 +37,7 @@ class ControlLog:
         self.cluster, self.names = Cluster(kafka, client), names
         self._kafka, self._client = kafka, client
 
-    def read(self, within: float = ANSWER_SECONDS) -> State:
+    def read(self, within: float = ANSWER_SECONDS) -> ControlState:
         """Return what the log says. Raises ContractError if the policy topic does not exist.
 
         Raises BrokerError if the log cannot be read to its end within `within` seconds.
@@ -47,11 +47,11 @@ class ControlLog:
             raise ContractError(absent([self.names.policy]))
         return state
 
-    def read_if_there(self, within: float = FIRST_ANSWER_SECONDS) -> State | None:
+    def read_if_there(self, within: float = FIRST_ANSWER_SECONDS) -> ControlState | None:
         """Return what the log says; None if the policy topic does not exist. Raises BrokerError."""
         if not self.is_there():
             return None
-        state = State()
+        state = ControlState()
         self.read_on(state, within)
         return state
 
@@ -59,13 +59,13 @@ class ControlLog:
         """Whether the policy topic exists. Raises BrokerError."""
         return bool(self.cluster.existing([self.names.policy]))
 
-    def read_on(self, state: State, within: float = ANSWER_SECONDS) -> None:
+    def read_on(self, state: ControlState, within: float = ANSWER_SECONDS) -> None:
         """Apply what was written since the last record of the state. Raises BrokerError."""
         for message in self._messages(state.next_offset, within):
             said = control_record(message.key(), message.value(), message.offset() or 0, message.timestamp()[1])
             state.apply(said, wall())
 
-    def live_instances(self, state: State) -> frozenset[str]:
+    def live_instances(self, state: ControlState) -> frozenset[str]:
         """Return the instances that are to obey: those that run by their heartbeats and are members of the group.
 
         Where this user may not see the group's members, all that run. Raises BrokerError.

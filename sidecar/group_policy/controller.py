@@ -1,9 +1,9 @@
 """Decide on the event loop which policy is in force, and compare this instance's subscription with the others.
 
-What the topic's thread reads arrives by `on_update`, and is applied to one `State`. A policy is applied as a whole or
-not at all. If it is invalid, or its level topics are missing, the current one stays in force, and `/status` shows why.
-After an error the log is read again from its beginning, into a new `State`; the policy and the holds that were known
-stay in force meanwhile.
+What the topic's thread reads arrives by `on_update`, and is applied to one `ControlState`. A policy is applied as a
+whole or not at all. If it is invalid, or its level topics are missing, the current one stays in force, and `/status`
+shows why. After an error the log is read again from its beginning, into a new `ControlState`; the policy and the holds
+that were known stay in force meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper
 from reconsume.sidecar.group_policy.levels import DrainingLevels
-from reconsume.sidecar.group_policy.state import OF_INSTANCE, ControlRecord, Peers, State
+from reconsume.sidecar.group_policy.state import OF_INSTANCE, ControlRecord, ControlState, Peers
 from reconsume.sidecar.hints import ABSENT
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings.group_policy import (
@@ -105,7 +105,7 @@ class PolicyController:
         """What this instance obeys of what operators say. Any thread may read it. None: the log was not read yet."""
         self.holds = HoldKeeper(lanes.obey, clock)
         self._file, self._lanes, self._known_within, self._clock = settings, lanes, known_within, clock
-        self._state = State(OF_INSTANCE)
+        self._state = ControlState(OF_INSTANCE)
         self.holds.begin(self._state.holds)
         self._policies = self._state.policies
         """Those by which this instance goes: of the log as it is read now, once that has told of one."""
@@ -247,7 +247,7 @@ class PolicyController:
 
         A decision that is not said again is not carried out. A person who reads of it decides again.
         """
-        before, self._state, self._log_ahead = self._state, State(OF_INSTANCE), None
+        before, self._state, self._log_ahead = self._state, ControlState(OF_INSTANCE), None
         self.obeys = None  # its offsets are those of the log before
         self.holds.begin(self._state.holds)
         self._peers.begin()

@@ -50,7 +50,7 @@ LATE = 60_000
 """ms by which a retry must be overdue to be published soon. The alert and the doctor wait as long."""
 
 
-State: TypeAlias = tuple[str | None, bool, frozenset[tuple[str, int]], bool]
+ControlState: TypeAlias = tuple[str | None, bool, frozenset[tuple[str, int]], bool]
 """What is published soon after it changes: the pace, whether retries are overdue, what the service rejects, and whether
 something of the sums is urgent."""
 
@@ -99,7 +99,7 @@ class Heartbeat:
         self._own, self._say, self._change_every = own, say, change_every
         self._producer: Producer | None = None
         self._told_at = -TELL_EVERY
-        self._state: State = (None, False, frozenset(), False)
+        self._state: ControlState = (None, False, frozenset(), False)
         self._soon: tuple[bool | None, ObeysTold | None] = (None, None)
         """What is published within a second after it changes: whether the instance works, and what it obeys."""
         self._asked = False
@@ -142,7 +142,7 @@ class Heartbeat:
             if isinstance(news, InstanceHeard) and news.instance != self._own.instance and news.record is not None:
                 self._asked |= news.record.well is False and self._own.well() is not False
 
-    def _present(self) -> tuple[State, PaceTold | None, int]:
+    def _present(self) -> tuple[ControlState, PaceTold | None, int]:
         """Return the state whose change is published soon, and the values that are published with it."""
         pace, overdue = self._own.pace(), self._own.overdue()
         # The first heartbeat often comes before the service was asked, and cannot say what keeps it away.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError, RecordError
 from reconsume.sidecar.group_policy.control_log import ControlLog
-from reconsume.sidecar.group_policy.state import Entry, State
+from reconsume.sidecar.group_policy.state import ControlState, Entry
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import printable
 from reconsume.topics.action_record import (
@@ -74,7 +74,7 @@ class HoldsChanged(NamedTuple):
 
     records: Mapping[str, HoldRecord]
     at: int
-    state: State
+    state: ControlState
     live: frozenset[str]
 
 
@@ -117,7 +117,7 @@ class HoldStore:
         ended = {ident: replace(live[ident], released_by=who, released_at=at) for ident in idents}
         return self._write(ended, newer, state)
 
-    def _write(self, records: Mapping[str, HoldRecord], deleted: Collection[str], state: State) -> HoldsChanged:
+    def _write(self, records: Mapping[str, HoldRecord], deleted: Collection[str], state: ControlState) -> HoldsChanged:
         """Write holds or releases, by id, delete others, and read on until these were seen."""
         values = {hold_key(ident): render_hold(record) for ident, record in records.items()}
         offsets = self._log.write({**dict.fromkeys(map(hold_key, deleted)), **values})
@@ -167,7 +167,13 @@ def built(selection: Selection, lasts: int, why: str, who: str) -> HoldRecord:
     return read
 
 
-def holds_of(state: State) -> HoldsThere:
+def expect_main_topic(selection: Selection, topics: Sequence[str]) -> None:
+    """Raise ContractError if a selection names a topic that is none of the main `topics`: it would hold nothing."""
+    if selection.topic is not None and selection.topic not in topics:
+        raise ContractError(f"the topic must be one of the group's main topics: {', '.join(topics)}")
+
+
+def holds_of(state: ControlState) -> HoldsThere:
     """Return the holds that a control log has now."""
     force = state.holds.in_force(wall())
     return HoldsThere(force.records, force.ignored, tuple(sorted(state.holds.newer)))
@@ -179,11 +185,11 @@ class PolicyStore:
     def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
         self._log = ControlLog(kafka, names, "reconsume-policy")
 
-    def read(self) -> State:
+    def read(self) -> ControlState:
         """Return what the control log says."""
         return self._log.read()
 
-    def write(self, record: PolicyRecord, basis: State) -> int:
+    def write(self, record: PolicyRecord, basis: ControlState) -> int:
         """Write a policy whose plan was made by the state `basis`. Return its offset.
 
         Raises ContractError if another policy was written since then: then nothing is written, or the other one is in

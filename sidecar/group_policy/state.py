@@ -1,8 +1,8 @@
 """The control log, folded: what operators and instances have told a group, as one value.
 
-The control log is partition 0 of the policy topic. `State.apply` takes its records in their order, and is the only fold
-of them: the sidecar's follower (`follower.py`), the commands, the dashboard and `doctor` (`control_log.py`) all ask a
-`State`.
+The control log is partition 0 of the policy topic. `ControlState.apply` takes its records in their order, and is the
+only fold of them: the sidecar's follower (`follower.py`), the commands, the dashboard and `doctor` (`control_log.py`)
+all ask a `ControlState`.
 
 - *The last record of a key counts*, whatever was there before: compaction would keep just that one. A record that
   cannot be read counts as none; the last readable policy stays in force.
@@ -12,7 +12,7 @@ of them: the sidecar's follower (`follower.py`), the commands, the dashboard and
   An instance is running if the log has a heartbeat of it that is younger than SILENT_AFTER, by the times at which the
   log was written.
 
-Pure. A `State` belongs to one thread.
+Pure. A `ControlState` belongs to one thread.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ MOST_IGNORED = 100
 
 
 class Bounds(NamedTuple):
-    """How many policies, ended holds, dismissals and actions a `State` keeps, the newest of each."""
+    """How many policies, ended holds, dismissals and actions a `ControlState` keeps, the newest of each."""
 
     policies: int = 1_000
     holds: int = 200
@@ -301,7 +301,7 @@ class Decisions:
         return ""
 
 
-class State:
+class ControlState:
     """Everything that a control log says. Its parts answer the queries."""
 
     def __init__(self, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - a value

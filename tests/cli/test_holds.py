@@ -8,7 +8,7 @@ import pytest
 
 from reconsume.sidecar.cli.holds import printed, row_of
 from reconsume.sidecar.cli.terminal.output import Format
-from reconsume.sidecar.group_policy.state import State, control_record
+from reconsume.sidecar.group_policy.state import ControlState, control_record
 from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
 from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
 from tests.support.sidecar.cli import reconsume
@@ -22,6 +22,7 @@ ALL = ("--for", "1h", "--why", "x", "--yes")
     ("words", "sentence"),
     [
         (("hold", *ALL), "give --topic, --level or --key, or --all alone"),
+        (("hold", "--topic", "odrers", *ALL), "the topic must be one of the group's main topics: "),
         (("hold", "--all", "--topic", "orders", *ALL), "give --topic, --level or --key, or --all alone"),
         (("hold", "--level", "soon", *ALL), "a level is main, ready, ordered, or a delay like 10m"),
         (("hold", "--key", "a", "--key-base64", "YQ==", *ALL), "not both"),
@@ -60,7 +61,7 @@ def test_what_a_topic_tells_of_holds() -> None:
         hold("known-again", released_by="bob"),
         (instance_key("other"), render_record(SubscriptionRecord({}, HOUR))),
     ]
-    state = State()
+    state = ControlState()
     for offset, (key, value) in enumerate(rows):
         state.apply(control_record(key, value, offset, 0), HOUR - 1)
     force = state.holds.in_force(HOUR - 1)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconsume.sidecar.core.participation import Participation
-from reconsume.sidecar.group_policy.state import Peers, State
+from reconsume.sidecar.group_policy.state import ControlState, Peers
 from reconsume.topics.policy_record import InstanceHeard, SubscriptionRecord
 from tests.sim.checker import check
 from tests.sim.order_checker import check_ordered
@@ -55,7 +55,7 @@ class Pod:
 
     def __init__(self, name: str, *, old: bool) -> None:
         self.name, self.old, self.state = name, old, Participation(LEAVE, 0, always=old)
-        self.peers, self.log = Peers(name, {}), State()
+        self.peers, self.log = Peers(name, {}), ControlState()
         self.told: bool | None = None
         self.read = 0
 

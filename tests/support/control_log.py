@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reconsume.sidecar.group_policy.state import ControlRecord, State
+from reconsume.sidecar.group_policy.state import ControlRecord, ControlState
 from reconsume.topics.policy_record import KEY, BadRecord, Heard
 
 
@@ -14,9 +14,9 @@ def said(*heard: Heard, at: int = 0, begin: int = 0, size: int = 100) -> Iterato
         yield ControlRecord(KEY if isinstance(one, BadRecord) else b"", one, offset, at, size)
 
 
-def state_of(*heard: Heard, at: int = 0, now_ms: int = 0) -> State:
+def state_of(*heard: Heard, at: int = 0, now_ms: int = 0) -> ControlState:
     """Return what a control log with these records says. `at`: when they were written, `now_ms`: when they are read."""
-    state = State()
+    state = ControlState()
     for record in said(*heard, at=at):
         state.apply(record, now_ms)
     return state

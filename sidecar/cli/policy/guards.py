@@ -15,7 +15,7 @@ from reconsume.sidecar.settings.waits import short_waits_of_instances
 from reconsume.topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.group_policy.state import Policies, State
+    from reconsume.sidecar.group_policy.state import ControlState, Policies
 
 
 def fitting(record: PolicyRecord) -> PolicyRecord:
@@ -39,7 +39,7 @@ def expect_readable(policies: Policies) -> None:
         )
 
 
-def warn_of_short_waits(old: Settings, new: Settings, state: State) -> None:
+def warn_of_short_waits(old: Settings, new: Settings, state: ControlState) -> None:
     """Print a warning for each wait of a live instance that ends before a delivery may, if the timeout grows.
 
     `old` and `new`: the settings with the present policy, and with the one to be set. `state`: what the control log

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from reconsume.sidecar.doctor.checks.policy import UNKNOWN
 from reconsume.sidecar.doctor.findings import RIGHTS, Finding, ago, fail, listed, not_checked, ok, warn
-from reconsume.sidecar.group_policy.state import State
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.acls import GroupShape
@@ -19,7 +19,7 @@ CONFIRMED_MS = 10_000
 LOOK = "see `holds` and `holds_ignored` in its /status"
 
 
-def holds(cluster: Cluster, state: State | None, group: GroupShape, wall: int) -> list[Finding]:
+def holds(cluster: Cluster, state: ControlState | None, group: GroupShape, wall: int) -> list[Finding]:
     """Report the holds that are in force at `wall` (epoch ms)."""
     if state is None:
         return [not_checked(UNKNOWN, hint("topics apply"))]
@@ -35,7 +35,7 @@ def holds(cluster: Cluster, state: State | None, group: GroupShape, wall: int) -
     return findings or [ok("nothing is held")]
 
 
-def disobeyed(state: State, live: Mapping[str, HoldRecord], wall: int) -> Iterator[Finding]:
+def disobeyed(state: ControlState, live: Mapping[str, HoldRecord], wall: int) -> Iterator[Finding]:
     """Report running instances whose heartbeats do not say that they obey a hold that is in force."""
     telling = {name: beat.record.obeys for name, beat in state.beats.running(wall).items() if beat.record.obeys}
     for ident, record in live.items():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.group_policy.state import State
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import differences, overridden
@@ -17,12 +17,14 @@ NOBODY = "?"
 UNKNOWN = f"the policy topic is {ABSENT}"
 
 
-def policy(state: State | None, settings: Settings) -> list[Finding]:
+def policy(state: ControlState | None, settings: Settings) -> list[Finding]:
     """Report whether the group's policy can be applied."""
     if state is None:
         return [not_checked(UNKNOWN, hint("topics apply"))]
     record = state.policies.in_force
-    return list(judged(record, settings)) if record is not None else [ok("none is set: each configuration holds")]
+    if record is None:
+        return [ok("none is set: each instance follows its configuration")]
+    return list(judged(record, settings))
 
 
 def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
@@ -44,7 +46,7 @@ def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
         yield ok("as configured here")
 
 
-def in_force(state: State | None, settings: Settings) -> Settings:
+def in_force(state: ControlState | None, settings: Settings) -> Settings:
     """Return the settings with the group's policy applied; the settings alone if the policy cannot be applied."""
     record = None if state is None else state.policies.in_force
     try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, ok, warn
-from reconsume.sidecar.group_policy.state import State
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.sidecar.printable import plural
@@ -23,7 +23,7 @@ GONE = (
 FASTER = "raise retention.ms of {topic} until the group has caught up"
 
 
-def progress(cluster: Cluster, group: GroupShape, state: State | None) -> list[Finding]:
+def progress(cluster: Cluster, group: GroupShape, state: ControlState | None) -> list[Finding]:
     """Report what the group's two consumer groups may lose.
 
     `state`: what the control log says, where instances say that they run.
@@ -46,7 +46,7 @@ def progress(cluster: Cluster, group: GroupShape, state: State | None) -> list[F
         if group_state is not None and not group_state.members:
             findings.append(idle(name, None if state is None else state.beats.last_at, lasting, now))
         findings += behind(cluster, name, committed, now)
-    return findings or [ok("nothing is about to expire")]
+    return findings or [ok("no progress is about to expire")]
 
 
 def has_records(cluster: Cluster, topic: str) -> bool:

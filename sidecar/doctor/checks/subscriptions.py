@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.policy import NOBODY, UNKNOWN
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok
-from reconsume.sidecar.group_policy.state import Peers, State
+from reconsume.sidecar.group_policy.state import ControlState, Peers
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 
 
-def subscriptions(state: State | None, own: Mapping[str, str], now: Now) -> list[Finding]:
+def subscriptions(state: ControlState | None, own: Mapping[str, str], now: Now) -> list[Finding]:
     """Report whether all running instances subscribe to what this configuration says."""
     if state is None:
         return [not_checked(UNKNOWN, hint("topics apply"))]

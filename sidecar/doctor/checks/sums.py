@@ -12,19 +12,24 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.pace.state_names import Cause, State
 from reconsume.sidecar.core.record import Now, Partition
 from reconsume.sidecar.core.undelivered import Age, stalled
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
-from reconsume.sidecar.group_policy.state import State
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.topics.instance_sums import DEAD_LETTERS_MS, FAILURES_MS, InstanceSums, TopicLag
+from reconsume.topics.policy_record import PaceTold
 
 FEWEST = 20
 """Attempts of a topic below which no share is judged."""
 WARN_SHARE, FAIL_SHARE = 0.1, 0.5
-STALLED = "see `partitions` in /status of the instance that has it: docs/runbook.md, ReconsumePartitionStalled"
-UNTOLD = "the policy topic cannot be read, where instances say it"
+STALLED = (
+    "see `partitions` in /status of the instance that has it, and ReconsumePartitionStalled on the page 'Runbook' of "
+    "the documentation"
+)
+UNTOLD = "the policy topic cannot be read, where the instances report this"
 START = "start an instance, or wait a minute for its heartbeat"
 
 
@@ -36,23 +41,25 @@ class RunningSums(NamedTuple):
     oldest_ms: int
 
 
-def running_sums(state: State | None, at: Now) -> RunningSums:
+def running_sums(state: ControlState | None, at: Now) -> RunningSums:
     """Return the sums of the instances that run."""
     if state is None:
         return RunningSums((), (not_checked(UNTOLD, "see the checks of topics and rights"),), 0)
-    running = [beat.record for beat in state.beats.running(at.wall_ms).values()]
-    sums = tuple(record.sums for record in running if record.sums is not None)
+    heartbeats = [beat.record for beat in state.beats.running(at.wall_ms).values()]
+    sums = tuple(record.sums for record in heartbeats if record.sums is not None)
     if not sums:
-        return RunningSums((), (not_checked("no running instance says it", START),), 0)
+        return RunningSums((), (not_checked("no running instance reports this", START),), 0)
     missing = []
-    if len(sums) < len(running):
-        missing.append(not_checked(f"{plural(len(running) - len(sums), 'running instance')} did not say it yet", START))
+    if len(sums) < len(heartbeats):
+        missing.append(
+            not_checked(f"no report yet from {plural(len(heartbeats) - len(sums), 'running instance')}", START)
+        )
     if omitted := sum(one.omitted for one in sums):
         missing.append(not_checked(f"{plural(omitted, 'topic')} had no room in heartbeats", "see the metrics"))
     return RunningSums(sums, tuple(missing), max(0, at.wall_ms - min(one.at for one in sums)))
 
 
-def failures(state: State | None, at: Now) -> list[Finding]:
+def failures(state: ControlState | None, at: Now) -> list[Finding]:
     """Report topics of which much failed in the last five minutes, and why."""
     sums, missing, oldest_ms = running_sums(state, at)
     attempts, failed = Counter[str](), Counter[str]()
@@ -77,7 +84,7 @@ def failures(state: State | None, at: Now) -> list[Finding]:
     return dated(findings, sums, oldest_ms)
 
 
-def dead_letters(state: State | None, at: Now) -> list[Finding]:
+def dead_letters(state: ControlState | None, at: Now) -> list[Finding]:
     """Report new dead letters of the last 15 minutes, by reason."""
     sums, missing, oldest_ms = running_sums(state, at)
     reasons = defaultdict[str, Counter[str]](Counter)
@@ -92,11 +99,20 @@ def dead_letters(state: State | None, at: Now) -> list[Finding]:
     return dated(findings, sums, oldest_ms)
 
 
-def lag(state: State | None, topics: Collection[str], at: Now) -> list[Finding]:
+def lag(state: ControlState | None, topics: Collection[str], at: Now) -> list[Finding]:
     """Report main topics and partitions whose oldest undelivered record has waited for long."""
     sums, missing, oldest_ms = running_sums(state, at)
-    findings = [*missing, *waiting(newest(sums), topics)] if sums else list(missing)
+    beats = {} if state is None else state.beats.running(at.wall_ms)
+    away = tuple(
+        beat.record.sums for beat in beats.values() if beat.record.sums is not None and is_away(beat.record.pace)
+    )
+    findings = [*missing, *waiting(newest(sums), topics, frozenset(newest(away)))] if sums else list(missing)
     return dated(findings, sums, oldest_ms)
+
+
+def is_away(pace: PaceTold | None) -> bool:
+    """Return whether an outage keeps an instance from delivering anything, which the check of instances reports."""
+    return pace is not None and pace.state == State.OUTAGE and pace.cause in (Cause.UNREACHABLE, Cause.UNWELL)
 
 
 def newest(sums: Sequence[InstanceSums]) -> dict[Partition, TopicLag]:
@@ -107,13 +123,18 @@ def newest(sums: Sequence[InstanceSums]) -> dict[Partition, TopicLag]:
     return lags
 
 
-def waiting(lags: Mapping[Partition, TopicLag], topics: Collection[str]) -> Iterator[Finding]:
-    """Yield the findings about main topics."""
+def waiting(
+    lags: Mapping[Partition, TopicLag], topics: Collection[str], away: Collection[Partition] = ()
+) -> Iterator[Finding]:
+    """Yield the findings about main topics. `away`: partitions of instances that deliver nothing in an outage."""
     ages = [Age(source, lag.oldest) for source, lag in lags.items()]
     # Of the other partitions of an instance only the oldest is known, and not its number.
     ages += [Age(Partition(lag.topic, -1 - lag.partition), lag.next) for lag in lags.values() if lag.next is not None]
     stalled_ages = [age for age in stalled(ages) if age.source.number >= 0]
     for source, waited_ms in stalled_ages:
+        if source in away:
+            yield ok(f"{source}: waits for the end of an outage, see the check of instances")
+            continue
         grows = ", and this grows" if lags[source].grows else ""
         topic, number = source
         yield warn(f"{topic}[{number}]: its oldest undelivered record has waited for {ago(waited_ms)}{grows}", STALLED)

@@ -14,7 +14,7 @@ from reconsume.sidecar.api.app import Access, build_app
 from reconsume.sidecar.api.holds import MOST_AT_ONCE, THREADS, hold_routes
 from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
 from reconsume.sidecar.group_policy.operations import HoldsChanged, HoldsThere, HoldStore, Selection, built
-from reconsume.sidecar.group_policy.state import State
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.names import Names
@@ -53,14 +53,14 @@ class Topic(HoldStore):
     def begin(self, selection: Selection, lasts: int, why: str, who: str) -> HoldsChanged:
         self.read()
         self.there["a"] = built(selection, lasts, why, who)
-        return HoldsChanged(self.there, 0, State(), frozenset())
+        return HoldsChanged(self.there, 0, ControlState(), frozenset())
 
     def release(self, idents: Collection[str], who: str, newer: Collection[str] = ()) -> HoldsChanged:
         there = self.read().live
         if not set(idents) <= there.keys():
             raise RecordError("no such hold")
         self.released += [(ident, who) for ident in idents]
-        return HoldsChanged(there, 0, State(), frozenset())
+        return HoldsChanged(there, 0, ControlState(), frozenset())
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def place(topic: Topic, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         Operation(),
         lambda: b"",
         Access(None, LOOPBACK_NAMES, operators=token),
-        calls=hold_routes(Keeper(), lambda: topic),
+        calls=hold_routes(Keeper(), lambda: topic, ("orders",)),
     )
     with serving(app) as place:
         yield place
@@ -137,6 +137,7 @@ def test_what_may_be_held(
         {**GOOD, "why": "x" * 1_001},
         {**GOOD, "why": "\x1b[2J"},
         {**GOOD, "topic": ""},
+        {**GOOD, "topic": "odrers"},
         {**GOOD, "topic": 1},
         {**GOOD, "level": "soon"},
         {**GOOD, "key": "a", "key_base64": "YQ=="},

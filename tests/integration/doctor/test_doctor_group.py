@@ -19,7 +19,7 @@ from reconsume.sidecar.doctor.checks.transactions import transactions
 from reconsume.sidecar.doctor.checks.view import dead_view
 from reconsume.sidecar.doctor.findings import Status
 from reconsume.sidecar.group_policy.control_log import ControlLog
-from reconsume.sidecar.group_policy.state import State
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.settings.sections.deliver import Deliver
 from reconsume.topics.acls import GroupShape
@@ -43,12 +43,12 @@ def commit(topics: GroupTopics, group: str, topic: str, offset: int, partition: 
     consumer.close()
 
 
-def told(at: int) -> State:
+def told(at: int) -> ControlState:
     return state_of(InstanceHeard("pod-0", None), at=at)
 
 
 def test_progress_expires_when_nobody_runs(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:
-    assert worst(progress(cluster, group, None)) == (Status.OK, "nothing is about to expire")
+    assert worst(progress(cluster, group, None)) == (Status.OK, "no progress is about to expire")
     commit(topics, topics.group, topics.main, 0)
     status, text = worst(progress(cluster, group, None))
     assert (status, f"{topics.group} has no running member" in text) == (Status.WARN, True)

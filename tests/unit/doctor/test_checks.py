@@ -23,7 +23,7 @@ from reconsume.sidecar.doctor.checks.topics import differing
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, ok, warn
 from reconsume.sidecar.doctor.runner import Check, run
 from reconsume.sidecar.errors import BrokerError
-from reconsume.sidecar.group_policy.state import State
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Topic
 from reconsume.sidecar.kafka.credentials.reachability import diagnosed
@@ -232,7 +232,7 @@ def test_a_compacted_topic_keeps_its_records() -> None:
     assert retention_of({"retention.ms": "5", "cleanup.policy": "compact,delete"}) == 5
 
 
-def heard(*told: Heard) -> State:
+def heard(*told: Heard) -> ControlState:
     return state_of(*told, at=NOW.wall_ms)
 
 
@@ -258,10 +258,10 @@ def test_an_instance_that_wants_other_records_is_a_failure_while_it_lives() -> N
 def test_a_policy_that_cannot_be_taken_or_forbids_to_start_is_a_failure(tmp_path: Path) -> None:
     settings, strict = good(tmp_path), good(tmp_path, "policy_mode=strict")
 
-    def record(values: dict[str, object]) -> State:
+    def record(values: dict[str, object]) -> ControlState:
         return heard(PolicyHeard(PolicyRecord(json.loads(json.dumps(values)), "me", 1)))
 
-    assert policy(heard(), settings) == [ok("none is set: each configuration holds")]
+    assert policy(heard(), settings) == [ok("none is set: each instance follows its configuration")]
     assert policy(record({"max_reconsume_times": 3}), settings) == [
         ok("the group's values hold for max_reconsume_times")
     ]

@@ -8,7 +8,7 @@ import pytest
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
 from reconsume.sidecar.doctor.findings import Report, Status
-from reconsume.sidecar.group_policy.state import State
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.topics.instance_sums import (
     LARGEST,
     InstanceSums,
@@ -18,14 +18,14 @@ from reconsume.topics.instance_sums import (
     bounded,
     top,
 )
-from reconsume.topics.policy_record import InstanceHeard, SubscriptionRecord
+from reconsume.topics.policy_record import InstanceHeard, PaceTold, SubscriptionRecord
 from tests.support.control_log import state_of
 
 NOW = Now(1_000_000_000, 5_000)
 OLD = NOW.wall_ms - 42_000
 
 
-def heard(*all_sums: InstanceSums | None, at: int = NOW.wall_ms - 1_000) -> State:
+def heard(*all_sums: InstanceSums | None, at: int = NOW.wall_ms - 1_000) -> ControlState:
     """Heartbeats of instances with these sums; None: it says none."""
     beats = (SubscriptionRecord({"orders": "*"}, at, sums=one) for one in all_sums)
     return state_of(*(InstanceHeard(f"pod-{number}", beat) for number, beat in enumerate(beats)), at=at)
@@ -88,13 +88,23 @@ def test_lag_is_judged_by_topic_and_by_partitions_that_stand_alone(sums: list[In
     assert Report("lag", tuple(lag(heard(*sums), ["orders"], NOW))).status is status
 
 
+@pytest.mark.parametrize(
+    ("cause", "status"), [("unreachable", Status.OK), ("unwell", Status.OK), ("failing", Status.WARN)]
+)
+def test_what_waits_in_an_outage_that_delivers_nothing_is_no_finding_of_its_own(cause: str, status: Status) -> None:
+    pace = PaceTold("outage", OLD, cause=cause)
+    away = SubscriptionRecord({"orders": "*"}, NOW.wall_ms, pace, sums=waits(3, 420))
+    state = state_of(InstanceHeard("pod-0", away), at=NOW.wall_ms)
+    assert Report("lag", tuple(lag(state, ["orders"], NOW))).status is status
+
+
 def test_a_lag_that_grows_says_so() -> None:
     assert "orders[3]: its oldest undelivered record has waited for 7m, and this grows" in str(
         lag(heard(waits(3, 420, grows=True)), ["orders"], NOW)
     )
 
 
-Records = State | None
+Records = ControlState | None
 
 
 @pytest.mark.parametrize("records", [None, heard(), heard(None), heard(failed(0, 99), at=NOW.wall_ms - 180_000)])

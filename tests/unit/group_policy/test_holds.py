@@ -15,9 +15,9 @@ from reconsume.sidecar.group_policy.state import (
     MOST_IGNORED,
     MOST_KEPT,
     MOST_OBEYED,
+    ControlState,
     HoldsHeard,
     HoldsInForce,
-    State,
 )
 from reconsume.topics.hold_record import LONGEST_HOLD_MS, MOST_HOLDS, HoldRecord, hold_key, render_hold
 from reconsume.topics.policy_record import ObeysTold
@@ -103,8 +103,8 @@ def test_an_instance_confirms_by_what_it_obeys_and_how_far_it_has_read(
 ) -> None:
     lasting = hold(2**62)
     for record, expected in ((lasting, of_hold), (replace(lasting, released_by="bob"), of_release)):
-        assert has_confirmed(obeys, HoldsChanged({"a": record}, 7, State(), frozenset())) is expected
-    assert has_confirmed(ObeysTold(8), HoldsChanged({"a": hold(1)}, 7, State(), frozenset())), "it is over"
+        assert has_confirmed(obeys, HoldsChanged({"a": record}, 7, ControlState(), frozenset())) is expected
+    assert has_confirmed(ObeysTold(8), HoldsChanged({"a": hold(1)}, 7, ControlState(), frozenset())), "it is over"
 
 
 def test_the_ids_in_a_heartbeat_are_bounded() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.group_policy.state import MOST_KEPT, OF_INSTANCE, State, control_record
+from reconsume.sidecar.group_policy.state import MOST_KEPT, OF_INSTANCE, ControlState, control_record
 from reconsume.sidecar.settings.group_policy import KEYS
 from reconsume.sidecar.settings.model import Settings
 from reconsume.topics.hold_record import CLOCKS_DIFFER_MS, LONGEST_HOLD_MS, MOST_HOLDS, HoldHeard
@@ -48,7 +48,7 @@ def test_a_record_says_only_what_its_key_may_or_one_sentence_that_can_be_shown(s
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_holds_have_an_end_within_a_week_and_settlements_a_way_and_both_are_bounded(seed: int) -> None:
-    state, now = State(), wall()
+    state, now = ControlState(), wall()
     for offset, (key, value) in enumerate(hostile(seed, COUNT)):
         assert state.apply(control_record(key, value, offset, now), now).isprintable()
     assert all(decision.how in WAYS for decision in state.decisions.waiting.values())
@@ -62,7 +62,7 @@ def test_holds_have_an_end_within_a_week_and_settlements_a_way_and_both_are_boun
 
 
 def test_a_flood_of_good_ones_is_bounded_too() -> None:
-    state, now = State(OF_INSTANCE), wall()
+    state, now = ControlState(OF_INSTANCE), wall()
     hold, decision = (msgspec.json.encode(forged(kind)) for kind in (b"hold/", b"settle/"))
     for number in range(10_000):
         for key, value in ((b"hold/h%d" % number, hold), (b"settle/orders:0:%d" % number, decision)):

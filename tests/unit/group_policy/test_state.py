@@ -11,8 +11,8 @@ from reconsume.sidecar.group_policy.state import (
     OF_INSTANCE,
     SILENT_AFTER,
     Bounds,
+    ControlState,
     Peers,
-    State,
 )
 from reconsume.topics.action_record import ActionHeard, ActionRecord
 from reconsume.topics.policy_record import (
@@ -35,7 +35,7 @@ OWN = {"orders": "A||B"}
 ID = "orders:0:7"
 
 
-def applied(state: State, *heard: Heard, at: int = 0, size: int = 100) -> str:
+def applied(state: ControlState, *heard: Heard, at: int = 0, size: int = 100) -> str:
     """Apply records, and return what the last one came to."""
     fault = ""
     for one in said(*heard, at=at, begin=state.next_offset, size=size):
@@ -50,7 +50,7 @@ def applied(state: State, *heard: Heard, at: int = 0, size: int = 100) -> str:
 @pytest.mark.parametrize("bounds", [Bounds(), OF_INSTANCE])
 def test_of_policies_the_newest_are_kept_and_the_one_that_is_in_force(count: int, size: int, bounds: Bounds) -> None:
     """Given a good policy below a flood of broken ones, large or many, then it is still the one in force."""
-    state = State(bounds)
+    state = ControlState(bounds)
     applied(state, PolicyHeard(GOOD), *[BadRecord("broken")] * count, size=size)
     entries = state.policies.entries
     assert state.policies.in_force == GOOD
@@ -78,7 +78,7 @@ def beat(name: str, tags: str = "A", well: bool | None = None) -> InstanceHeard:
 
 
 def test_only_running_instances_that_want_something_else_differ() -> None:
-    state, peers = State(), Peers("me", OWN)
+    state, peers = ControlState(), Peers("me", OWN)
     others = ("mended", "gone", "dead", "alive")
     applied(state, beat("same", "B || A"), beat("me", "C"), *map(beat, others), at=1_000)
     assert set(peers.differing(state.beats, 1_000)) == set(others)
@@ -89,7 +89,7 @@ def test_only_running_instances_that_want_something_else_differ() -> None:
 
 
 def test_the_number_of_instances_and_their_bytes_are_bounded_and_the_oldest_go() -> None:
-    many, large = State(), State()
+    many, large = ControlState(), ControlState()
     for number in range(MOST_INSTANCES + 10):
         applied(many, beat(f"x{number}"))
         applied(large, beat(f"x{number % 100}"), size=LARGE)
@@ -100,7 +100,7 @@ def test_the_number_of_instances_and_their_bytes_are_bounded_and_the_oldest_go()
 
 @pytest.mark.parametrize("well", [True, None])
 def test_another_is_well_since_we_are_not_only_if_its_heartbeat_is_behind_ours(well: bool | None) -> None:
-    state, peers = State(), Peers("me", OWN)
+    state, peers = ControlState(), Peers("me", OWN)
 
     def others(*beats: InstanceHeard, live: bool = True) -> Others:
         for one in beats:
@@ -137,7 +137,7 @@ def test_a_decision_is_there_until_it_was_carried_out_and_a_dismissal_replaces_i
 
 
 def test_more_decisions_than_may_be_open_are_left_out_until_there_is_room() -> None:
-    state = State(OF_INSTANCE)
+    state = ControlState(OF_INSTANCE)
     applied(state, *(decided(f"orders:0:{offset}") for offset in range(MOST_OPEN)))
     assert "makes room" in applied(state, decided("orders:0:9999"))
     assert applied(state, decided("orders:0:5", "retry-now")) == "", "one that is open may be decided again"
@@ -148,7 +148,7 @@ def test_more_decisions_than_may_be_open_are_left_out_until_there_is_room() -> N
 
 
 def test_the_actions_that_were_written_last_are_kept() -> None:
-    state = State(Bounds(actions=2))
+    state = ControlState(Bounds(actions=2))
     told = [ActionHeard(ident, ActionRecord("redrive", ident, 1)) for ident in ("a", "b", "a", "c")]
     applied(state, *told)
     assert list(state.actions) == ["a", "c"]
