@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Generic, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.doctor.checks import kafka, progress, topics
@@ -24,13 +24,16 @@ from reconsume.sidecar.doctor.checks.subscriptions import subscriptions
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
 from reconsume.sidecar.doctor.findings import Finding, Report, fail, not_checked, ok
 from reconsume.sidecar.errors import BrokerError, ReconsumeError
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord, T, read_policy_topic
+from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.acls import GroupShape, User, permissions_of
+
+T = TypeVar("T")
 
 KAFKA = "kafka"
 """The check that all other checks depend on, except that of the service."""
@@ -79,7 +82,7 @@ def kafka_checks(settings: Settings, user: User, compare: topics.Compare) -> lis
     `user`: the role whose rights are compared with those of the configured Kafka user.
     """
     cluster = Cluster(settings.kafka, "reconsume-doctor")
-    records = Once(lambda: read_policy_topic(cluster, settings.names))
+    log = Once(ControlLog(settings.kafka, settings.names, "reconsume-doctor").read_if_there)
     relay = settings.deliver.mode == "relay"
     posted = settings.topic_names if relay else ()
     own = {topic.name: topic.tags for topic in settings.topics}
@@ -89,7 +92,7 @@ def kafka_checks(settings: Settings, user: User, compare: topics.Compare) -> lis
     grant = hint(f"acls apply --role {user} --principal User:{name}")
 
     def group() -> GroupShape:
-        return group_of(in_force(records_of(records), settings))
+        return group_of(in_force(state_of(log), settings))
 
     checks = [
         Check("rights", lambda: kafka.rights(cluster, permissions_of(user, group()), grant), 40.0),
@@ -97,15 +100,15 @@ def kafka_checks(settings: Settings, user: User, compare: topics.Compare) -> lis
         Check("limits", lambda: kafka.limits(cluster, settings.kafka, posted)),
         Check("leftovers", lambda: topics.removed_topics(cluster, group(), in_order=settings.drained)),
         Check("clock", lambda: kafka.clock(cluster, settings.names)),
-        Check("progress", lambda: progress.progress(cluster, group(), records_of(records))),
+        Check("progress", lambda: progress.progress(cluster, group(), state_of(log))),
         Check("overdue", lambda: progress.overdue(cluster, group())),
         Check("transactions", lambda: topics.transactions(cluster, group(), timeout)),
         Check("groups", lambda: progress.groups(cluster, group())),
-        Check("subscriptions", lambda: subscriptions(records(), own, now())),
-        Check("instances", lambda: instances(records_of(records), settings.group, listen, token_file, now())),
-        *([] if relay else sum_checks(records, settings)),
-        Check("policy", lambda: policy(records(), settings)),
-        Check("holds", lambda: holds(cluster, records(), group(), now().wall_ms)),
+        Check("subscriptions", lambda: subscriptions(log(), own, now())),
+        Check("instances", lambda: instances(state_of(log), settings.group, listen, token_file, now())),
+        *([] if relay else sum_checks(log, settings)),
+        Check("policy", lambda: policy(log(), settings)),
+        Check("holds", lambda: holds(cluster, log(), group(), now().wall_ms)),
         Check("view", lambda: topics.dead_view(cluster, group())),
     ]
     return for_broadcast(checks) if settings.deliver.broadcast else checks
@@ -124,12 +127,12 @@ def for_broadcast(checks: Sequence[Check]) -> list[Check]:
     ]
 
 
-def sum_checks(records: Once[tuple[PolicyTopicRecord, ...] | None], settings: Settings) -> list[Check]:
+def sum_checks(log: Once[ControlState | None], settings: Settings) -> list[Check]:
     """Return the checks of what instances say of their last minutes. In relay mode the service reads and delivers."""
     return [
-        Check("failures", lambda: failures(records_of(records), now())),
-        Check("dead-letters", lambda: dead_letters(records_of(records), now())),
-        Check("lag", lambda: lag(records_of(records), settings.topic_names, now())),
+        Check("failures", lambda: failures(state_of(log), now())),
+        Check("dead-letters", lambda: dead_letters(state_of(log), now())),
+        Check("lag", lambda: lag(state_of(log), settings.topic_names, now())),
     ]
 
 
@@ -138,10 +141,10 @@ def unreachable(checks: Sequence[Check]) -> list[Report]:
     return [Report(check.name, (not_checked("Kafka cannot be reached"),)) for check in checks]
 
 
-def records_of(records: Once[tuple[PolicyTopicRecord, ...] | None]) -> tuple[PolicyTopicRecord, ...] | None:
-    """Return the records of the policy topic; None if it cannot be read, which another check reports."""
+def state_of(log: Once[ControlState | None]) -> ControlState | None:
+    """Return what the control log says; None if it cannot be read, which another check reports."""
     try:
-        return records()
+        return log()
     except BrokerError:
         return None
 

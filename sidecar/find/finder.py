@@ -48,8 +48,8 @@ from reconsume.sidecar.find.match import (
     state_of,
     where_of,
 )
-from reconsume.sidecar.group_policy.hold_book import InForce
-from reconsume.sidecar.group_policy.hold_store import HoldStore
+from reconsume.sidecar.group_policy.operations import HoldStore
+from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic, unled_partitions
@@ -353,7 +353,7 @@ class Matcher:
 
     def __init__(self, policy: Policy, query: Query, layout: Layout, *, whole: bool) -> None:
         self._policy, self._query, self._layout, self._whole = policy, query, layout, whole
-        self._holds = InForce(layout.holds, 0).holds
+        self._holds = HoldsInForce(layout.holds).holds
 
     def match_in(self, log: SearchedLog, record: Record) -> Match | None:
         """Return what is shown of a record; None if it is done, or not searched for."""

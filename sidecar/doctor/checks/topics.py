@@ -22,8 +22,7 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, listed, not_checked, ok, warn
-from reconsume.sidecar.group_policy.removed_topics import leftovers
-from reconsume.sidecar.group_policy.unowned_queues import unowned_queues
+from reconsume.sidecar.group_policy.levels import leftovers, unowned_queues
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, source_of
