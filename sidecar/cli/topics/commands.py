@@ -1,4 +1,4 @@
-"""`topics plan`, `apply`, `check`, `export`: the group's topics compared and created, never altered or deleted."""
+"""`topics plan`, `apply`, `check`, `export`: the group's topics compared and created, never deleted."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def apply(
 ) -> int:
     """Create the topics that are missing.
 
-    A topic that differs from what it must be is reported, and never altered or deleted. A plan is shown first.
+    A policy topic with one partition gets its second one. Any other topic that differs from what it must be is
+    reported, and never altered or deleted. A plan is shown first.
 
     Ends with 0 when all exist, 3 when some could not be created, 1 when none could.
 
@@ -104,10 +105,13 @@ def apply(
 
     cluster, _, steps = look(options)
     missing = [spec_of(step) for step in steps if step.action == "create"]
+    narrow = [spec_of(step) for step in steps if step.action == "grow"]
     options.output.talk_rows(PLAN_COLUMNS, [to_row(step) for step in steps])
-    if missing and not dry_run and not yes:
-        ask(f"Create {plural(len(missing), 'topic')}?")
-    created = {result.name: result for result in TopicAdmin(cluster).create(missing, only_ask=dry_run)}
+    if (missing or narrow) and not dry_run and not yes:
+        ask(f"Create {plural(len(missing), 'topic')}?" if missing else "Give the policy topic its second partition?")
+    admin = TopicAdmin(cluster)
+    results = (*admin.create(missing, only_ask=dry_run), *admin.grow(narrow, only_ask=dry_run))
+    created = {result.name: result for result in results}
     options.output.rows(RESULT_COLUMNS, [result_row(step, created.get(step.topic), dry_run) for step in steps])
     return sum_up(steps, list(created.values()))
 
@@ -202,8 +206,7 @@ def findings(step: Step) -> list[Row]:
 def leftover_rows(cluster: Cluster, settings: Settings) -> list[Row]:
     """Return a row for each level of a main topic that left the configuration and still has retries there, and for
     each queue in which records wait that nobody reads."""
-    from reconsume.sidecar.group_policy.removed_topics import leftovers
-    from reconsume.sidecar.group_policy.unowned_queues import unowned_queues
+    from reconsume.sidecar.group_policy.levels import leftovers, unowned_queues
 
     if settings.deliver.broadcast:
         return []
@@ -235,7 +238,7 @@ def result_row(step: Step, result: CreateResult | None, dry_run: bool) -> Row:
     """Return the outcome of one topic as a row."""
     if result is None:
         return {"topic": step.topic, "result": step.action, "error": step.details if step.findings else ""}
-    would = "would be created" if dry_run and result.state == "created" else str(result.state)
+    would = f"would be {result.state}" if dry_run and result.state in ("created", "grown") else str(result.state)
     return {"topic": step.topic, "result": would, "error": result.error}
 
 

@@ -33,11 +33,14 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The planned action for one topic. A topic that differs is left as it is: only a person may change it."""
+    """The planned action for one topic. A topic that differs is left as it is: only a person may change it.
+
+    `grow`: the policy topic gets partitions that it lacks. Nothing in it is moved or lost by that.
+    """
 
     topic: str
     kind: Kind
-    action: Literal["create", "ok", "differs"]
+    action: Literal["create", "grow", "ok", "differs"]
     wanted: Shape
     shape: Shape | None = None
     findings: tuple[Finding, ...] = ()
@@ -57,13 +60,15 @@ def make_plan(specs: Iterable[TopicSpec], topics: Mapping[str, Topic]) -> tuple[
 
 
 def make_step(spec: TopicSpec, topic: Topic | None) -> Step:
-    """Plan the step for one topic: create, ok or differs."""
+    """Plan the step for one topic: create, grow, ok or differs."""
     wanted = Shape(spec.partitions, spec.replication, spec.config)
     if topic is None:
         return Step(spec.name, spec.kind, "create", wanted)
     config = {key: topic.config.get(key, "") for key in spec.config}
     shape = Shape(topic.partitions, topic.replication, config)
     findings = tuple(compare(spec, shape))
+    if spec.kind is Kind.POLICY and topic.partitions < spec.partitions:
+        return Step(spec.name, spec.kind, "grow", wanted, shape, findings)
     return Step(spec.name, spec.kind, "differs" if findings else "ok", wanted, shape, findings)
 
 
@@ -79,7 +84,7 @@ def compare(spec: TopicSpec, shape: Shape) -> Iterable[Finding]:
     for key, wanted in spec.config.items():
         rule, why = RULES.get(key, (same, "it is not as it must be"))
         if not rule(shape.config[key], wanted):
-            why = QUEUE_WHY.get(key, why) if spec.kind is Kind.ORDERED else why
+            why = WHY.get(spec.kind, {}).get(key, why)
             finding = f"{key} is {shown(key, shape.config[key])} and must be {bound(rule)}{shown(key, wanted)}: {why}"
             yield Finding(finding, alter(spec.name, key, wanted))
 
@@ -96,9 +101,9 @@ def partition_findings(spec: TopicSpec, actual: int) -> Iterable[Finding]:
             finding = f"{has}, and its main topic has {spec.partitions}: nobody reads what waits in the others"
             mend = f"give the main topic {actual} again if anything waits there ({hint('doctor')}, leftovers)"
             yield Finding(finding, f"{mend}; else delete it while no instance runs, and {hint('topics apply')}")
-        case Kind.POLICY:
-            finding = f"{has} and must have 1: the last policy would not be known"
-            yield Finding(finding, f"kafka-topics.sh --delete --topic {spec.name}, then {hint('topics apply')}")
+        case Kind.POLICY if actual < spec.partitions:
+            finding = f"{has} and must have {spec.partitions}: what owners note in transactions has no partition"
+            yield Finding(finding, hint("topics apply"))
         case _ if actual < spec.partitions:
             finding = f"{has} and should have {spec.partitions}, to be shared"
             if spec.kind is Kind.EVENTS:
@@ -120,7 +125,7 @@ def at_least(actual: str, wanted: str) -> bool:
 
 def at_most(actual: str, wanted: str) -> bool:
     """Whether a number is not larger than wanted."""
-    return actual.isdecimal() and int(actual) <= int(wanted)
+    return actual.replace(".", "", 1).isdecimal() and float(actual) <= float(wanted)
 
 
 Rule = Callable[[str, str], bool]
@@ -131,15 +136,19 @@ RULES: dict[str, tuple[Rule, str]] = {
     "max.message.bytes": (at_least, "a copy with our headers would not fit"),
     "min.insync.replicas": (at_least, "a retry would be less safe than the record it was made from"),
     "message.timestamp.type": (same, "the wait would be counted from another time"),
+    "min.cleanable.dirty.ratio": (at_most, "what is outdated would be kept, and read at each start, for longer"),
     "segment.ms": (at_most, "what is outdated would be kept, and read again, for longer"),
 }
 """For each setting: the rule that accepts a value, and the consequence of any other value."""
 
-QUEUE_WHY = {
-    "cleanup.policy": "compaction would delete all but one of the records that wait behind a key",
-    "retention.ms": "what waits is written again before it is 12 h old, but not while no instance runs",
+WHY = {
+    Kind.ORDERED: {
+        "cleanup.policy": "compaction would delete all but one of the records that wait behind a key",
+        "retention.ms": "what waits is written again before it is 12 h old, but not while no instance runs",
+    },
+    Kind.POLICY: {"message.timestamp.type": "instances whose clocks differ would not agree which of them are silent"},
 }
-"""The consequence where it is another one in a queue topic."""
+"""The consequence where it is another one in a topic of this kind."""
 
 
 def bound(rule: Rule) -> str:

@@ -85,7 +85,7 @@ def unused_levels(settings: Settings, there: Collection[str]) -> str | None:
     `there`: the names of the cluster's topics.
     """
     # Imported late: the Kafka client comes with it, and --help needs none.
-    from reconsume.sidecar.group_policy.removed_levels import unlisted_levels
+    from reconsume.sidecar.group_policy.levels import unlisted_levels
 
     levels = sorted(unlisted_levels(settings.names, settings.topic_names, there, levels_of(settings)))
     if not levels:
