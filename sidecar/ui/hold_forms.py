@@ -43,7 +43,7 @@ class HoldPage:
 
     async def holds(self, request: Request, session: Session | None) -> Response:
         """Show the holds, those that nobody obeys, and the form."""
-        there = await self._ask(self._looks.holds)
+        there = await self._ask(self._looks.hold_store.read)
         return self._render(
             "holds.html",
             session=session,
@@ -74,7 +74,8 @@ class HoldForms:
         self._audit.write("hold", actor, what=planned.what, lasts=lasts, why=planned.why)
         try:
             with self._audit.ending("hold", actor, hold="") as end:
-                end["hold"] = self._looks.hold(wanted.selection, wanted.lasts_ms, wanted.why, planned.who)
+                begun = self._looks.hold_store.begin(wanted.selection, wanted.lasts_ms, wanted.why, planned.who)
+                end["hold"] = next(iter(begun.records))
         except ContractError as fault:
             raise RefusedError(str(fault)) from fault
 
@@ -86,7 +87,7 @@ class HoldForms:
         def write() -> None:
             self._audit.write("release", actor, hold=ident)
             try:
-                self._looks.release(ident, f"{actor.who}@ui")
+                self._looks.hold_store.release([ident], f"{actor.who}@ui")
             except RecordError as fault:
                 raise RefusedError(str(fault)) from fault
 

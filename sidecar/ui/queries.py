@@ -14,7 +14,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.errors import BrokerError, ConfigError
 from reconsume.sidecar.group_policy.control_log import ControlLog, members_of
-from reconsume.sidecar.group_policy.operations import HoldsThere, HoldStore, Selection, holds_of
+from reconsume.sidecar.group_policy.operations import HoldStore, holds_of
 from reconsume.sidecar.group_policy.state import SILENT_AFTER, Entry
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
@@ -111,7 +111,7 @@ class Queries:
         self.cluster = Cluster(settings.kafka)
         self._progress = Progress(self.cluster, settings)
         self._log = ControlLog(settings.kafka, settings.names)
-        self._hold_store = HoldStore(settings.kafka, settings.names)
+        self.hold_store = HoldStore(settings.kafka, settings.names)
 
     def heartbeats(self) -> GroupNews:
         """Return what the policy topic tells of now."""
@@ -132,18 +132,6 @@ class Queries:
             reads = reads_of({topic for _, (topic, _) in holds}, mains, levels)
             rows.append(Instance(name, record, record.at > now - SILENT_AFTER, host, holds, reads))
         return rows
-
-    def holds(self) -> HoldsThere:
-        """Return the holds in force, and who does not obey them. Raises ContractError and BrokerError."""
-        return self._hold_store.read()
-
-    def hold(self, selection: Selection, lasts_ms: int, why: str, who: str) -> str:
-        """Begin a hold and return its id. Raises ContractError if it may not be, and BrokerError."""
-        return next(iter(self._hold_store.begin(selection, lasts_ms, why, who).records))
-
-    def release(self, ident: str, who: str) -> None:
-        """Release a hold. Raises RecordError if it is not in force, ContractError and BrokerError."""
-        self._hold_store.release([ident], who)
 
     def lags(self) -> Lags:
         """Return the progress of the group's two consumer groups."""
