@@ -68,19 +68,13 @@ class NotDelivered(NamedTuple):
     oldest_ms: int
 
 
-class Value(NamedTuple):
-    """A value of the policy in force, and its origin."""
-
-    key: str
-    value: str
-    origin: str
-
-
 class Rules(NamedTuple):
-    """The policy in force and those still in the topic, the newest first. `fault`: why the group's policy cannot be
-    applied."""
+    """The policy in force and those still in the topic, the newest first.
 
-    values: tuple[Value, ...]
+    `values`: key, value and origin of each. `fault`: why the group's policy cannot be applied.
+    """
+
+    values: list[tuple[str, str, str]]
     record: PolicyRecord | None
     history: tuple[Entry, ...]
     fault: str
@@ -149,7 +143,7 @@ class Queries:
         except ConfigError as error:
             governed, policy, fault = settings, {}, "; ".join(error.problems)
         whence = origins(settings, policy)
-        values = tuple(Value(key, flow(value), whence[key]) for key, value in policy_values(governed).items())
+        values = [(key, flow(value), whence[key]) for key, value in policy_values(governed).items()]
         return Rules(values, record, tuple(reversed(policies.entries[-MOST_CHANGES:])), fault)
 
     def undelivered(self, heartbeats: Mapping[str, SubscriptionRecord]) -> NotDelivered | None:
