@@ -130,7 +130,7 @@ def test_apply_gives_a_policy_topic_its_second_partition(topics: Call, kafka: Br
     )
     create_topic(kafka.bootstrap, name, 1, {key: spec.config[key] for key in kept})
     assert rows(topics("plan"))[name]["action"] == "grow"
-    assert rows(topics("check"))[name]["mend"].startswith("reconsume topics apply -c ")
+    assert rows(topics("check"))[name]["repair"].startswith("reconsume topics apply -c ")
     assert rows(topics("apply", "--dry-run"))[name]["result"] == "would be grown"
     assert rows(topics("apply", "--yes"))[name]["result"] == "grown"
     until(lambda: topics("check").exit_code == 0, SECONDS, "the topic is as it must be")
