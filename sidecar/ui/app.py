@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.dlq.plan import why
+from reconsume.sidecar.dlq.redriver import why
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.http.access import LOOPBACK_NAMES, Access, AccessMiddleware
 from reconsume.sidecar.http.server import Server
@@ -36,14 +36,12 @@ from reconsume.sidecar.ui.endpoint import Endpoints, Page, ThreadQueries
 from reconsume.sidecar.ui.find_page import FindPage
 from reconsume.sidecar.ui.forms import Forms
 from reconsume.sidecar.ui.hold_forms import HoldForms, HoldPage
-from reconsume.sidecar.ui.key_pages import KeyPages
-from reconsume.sidecar.ui.letter_forms import LetterForms
+from reconsume.sidecar.ui.key_pages import KeyPages, SettleForm
+from reconsume.sidecar.ui.letter_actions import LetterActions, LetterForms
 from reconsume.sidecar.ui.letter_pages import LetterPages
 from reconsume.sidecar.ui.pages import Pages
 from reconsume.sidecar.ui.queries import Queries
-from reconsume.sidecar.ui.redrives import Redrives
 from reconsume.sidecar.ui.security import Hardened, Sessions, ValueGate
-from reconsume.sidecar.ui.settle_form import SettleForm
 from reconsume.sidecar.ui.templating import ASSETS, FOLDER, Renderer
 from reconsume.sidecar.ui.urls import Urls, WithoutBasePath
 from reconsume.sidecar.view.follower import ViewFollower
@@ -114,7 +112,7 @@ class Dashboard:
         self._own = self._topic if topic is None else None
         self._readers = QueryPool(self._topic, ThreadQueries(VIEW_THREADS, VIEW_QUERIES))
         self._audit = AuditLog(wanted.audit_file)
-        self._redrives = Redrives(self._looks, self._audit)
+        self._actions = LetterActions(self._looks, self._audit)
         self._tokens = None if wanted.token_file is None else Tokens(wanted.token_file)
         url = Urls(wanted.base_path)
         self._sessions = Sessions(self._tokens, far=not wanted.near, path=url.cookie_path)
@@ -151,7 +149,7 @@ class Dashboard:
         self._readers.close()
         self._asker.close()
         self._scans.close()
-        await on_own_thread("stop", lambda: self._redrives.close(within))
+        await on_own_thread("stop", lambda: self._actions.close(within))
         if (own := self._own) is not None and own.is_alive():  # it never started if listening failed
             await on_own_thread("stop", lambda: own.join(VIEW_WITHIN))
 
@@ -178,8 +176,8 @@ class Dashboard:
         routes += _pages(front, {"/holds": HoldPage(self._render, self._asker, self._looks).holds})
         if self._tokens is not None:
             forms = Forms(self._render, self._asker, self._looks, self._audit, self._sessions, self._tokens)
-            shared = (self._render, self._asker, self._scans, self._looks, self._audit, self._redrives)
-            routes += [*_signing(front, forms), *_acting(front, LetterForms(*shared))]
+            letters = LetterForms(self._render, self._asker, self._scans, self._looks, self._actions)
+            routes += [*_signing(front, forms), *_acting(front, letters)]
             holding = HoldForms(self._render, self._asker, self._looks, self._audit)
             acts = {"/holds/begin": holding.begin, "/holds/release": holding.release}
             if is_ordered:

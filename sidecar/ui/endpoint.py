@@ -13,8 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import BusyError, ReconsumeError
-from reconsume.sidecar.ui.letter_form import BadFormError
-from reconsume.sidecar.ui.plans import RefusedError
+from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.security import ForgedError, Session, Sessions, ValueGate
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.sidecar.view.query import BadCursorError

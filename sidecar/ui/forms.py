@@ -3,7 +3,8 @@ itself, and is logged."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -119,3 +120,19 @@ def merged(rows: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[di
 def actor_of(request: Request, session: Session) -> Actor:
     """Return the user of an action."""
     return Actor(session.who, session.token, peer_of(request.scope))
+
+
+class SignedForm(NamedTuple):
+    """A form of a user who has signed in: who sends it, its fields, and the ticked positions of dead letters."""
+
+    session: Session
+    actor: Actor
+    fields: Mapping[str, str]
+    positions: Collection[str]
+
+
+async def read_signed(request: Request, session: Session | None) -> SignedForm:
+    """Read a form. Raises ForgedError unless a page of this dashboard has sent it for a user who has signed in."""
+    form = await read_form(request)
+    signed_in = expect_token(session, form.fields)
+    return SignedForm(signed_in, actor_of(request, signed_in), form.fields, form.positions)

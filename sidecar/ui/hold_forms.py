@@ -13,8 +13,7 @@ from reconsume.sidecar.group_policy.hold_store import Selection, built
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.forms import actor_of
-from reconsume.sidecar.ui.letter_form import BadFormError
-from reconsume.sidecar.ui.plans import RefusedError
+from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.security import Session, expect_token, read_form
 from reconsume.sidecar.ui.templating import Renderer
