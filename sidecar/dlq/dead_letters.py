@@ -30,7 +30,7 @@ from reconsume.sidecar.core.offset_ranges import OffsetRanges
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition, Record, weight_of
 from reconsume.sidecar.dlq.copies import MOST_AT_ONCE, ComparedLetters, LetterNames, hash_of
-from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, read_letter
+from reconsume.sidecar.dlq.letters import OPEN, Eligibility, Filter, Letter, RedriveRequest, read_letter
 from reconsume.sidecar.dlq.preview import BEGINNING
 from reconsume.sidecar.dlq.redrive_history import (
     MOST_REDRIVES_EVER,
@@ -78,8 +78,6 @@ SETTLED_AGAIN_S = 0.2
 """Seconds between two looks whether transactions have ended."""
 SILENCE = 15.0
 """Seconds without a record or an end of a partition after which Kafka counts as unreachable."""
-LISTED = frozenset(Eligibility) - {Eligibility.DISMISSED}
-"""The dead letters that a list has if no states are asked for."""
 STAYS = 10
 """Stays of one id that are returned in full, the newest ones. A record is redriven three times, as a rule."""
 MOST_BYTES = 16 * 1024 * 1024
@@ -449,7 +447,7 @@ def search_letters(
     most: int,
     scan_most: int,
     report: Report,
-    states: Collection[Eligibility] = LISTED,
+    states: Collection[Eligibility] = OPEN,
     *,
     keep: Callable[[Letter], Letter] = slim,
 ) -> SearchResult:

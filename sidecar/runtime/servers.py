@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from reconsume.sidecar.api.app import Access, build_app, build_probe_app
+from reconsume.sidecar.api.app import Access, Operated, build_app, build_probe_app
 from reconsume.sidecar.api.holds import hold_routes
-from reconsume.sidecar.api.probes import Operated
 from reconsume.sidecar.api.pull import RECEIVE, no_pull_routes, pull_routes
 from reconsume.sidecar.api.retry import RETRY, longest_post, retry_routes
 from reconsume.sidecar.api.settle import settle_routes
@@ -106,7 +105,9 @@ def hold_calls(settings: Settings, keeper: HoldKeeper, registry: CredentialRegis
     """Return the API calls for holds. A broadcast follows no policy topic, and has none."""
     if settings.deliver.broadcast:
         return []
-    return hold_routes(keeper, lambda: HoldStore(registry.with_newest(settings.kafka), settings.names))
+    return hold_routes(
+        keeper, lambda: HoldStore(registry.with_newest(settings.kafka), settings.names), settings.topic_names
+    )
 
 
 def settle_calls(settings: Settings, policy: Callable[[], Policy], registry: CredentialRegistry) -> list[Call]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from reconsume.sidecar.settings.yaml_text import dotted
 LONGEST_SHOWN = 60
 RENAMED = {"ui.token_file": "operators.token_file", "ui.audit_file": "operators.audit_file"}
 """Names that a setting had, and the one that it has."""
+KAFKA_PROPERTIES = ("bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.username", "sasl.password")
+"""Properties that are suggested for similar names."""
 OTHER_KIND = re.compile(r"[-+]?[0-9.]+|true|false|null|yes|no|on|off|~|", re.I)
 
 
@@ -86,12 +88,27 @@ def unknown(path: KeyPath) -> str:
     name, known = str(path[-1]), siblings(path)
     if path[0] == "topics" and len(path) > 1 and name == "order":
         return "a group has one order for all its topics: give this topic a group of its own, with its deliver.order"
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    if close:
-        return f"unknown key; did you mean {dotted((*path[:-1], close[0]))}?"
-    if len(path) == 1 and ("." in name or name in FIXED):
-        return f"unknown key; a property of librdkafka goes under kafka: kafka.{name}"
+    if close := most_similar(name, known):
+        return f"unknown key; did you mean {dotted((*path[:-1], close))}?"
+    # `--set bootstrap.server=…` has given the key `bootstrap`.
+    begun = next((known for known in KAFKA_PROPERTIES if known.startswith(f"{name}.")), None)
+    if len(path) == 1 and ("." in name or name in FIXED or begun is not None):
+        intended = begun or most_similar(name, KAFKA_PROPERTIES) or name
+        return f"unknown key; properties of librdkafka go under kafka, like kafka.{intended}"
     return f"unknown key; known here: {', '.join(known)}"
+
+
+def most_similar(name: str, known: Sequence[str]) -> str | None:
+    """Return the known key that a mistyped one is most likely meant to be; None if none is similar.
+
+    A key that has all its words comes first (`max_times`: max_reconsume_times, which also begins with the same word);
+    otherwise the letters decide.
+    """
+    words = name.split("_")
+    candidates = [key for key in known if set(words) <= set(key.split("_"))]
+    if candidates:
+        return min(candidates, key=lambda key: (key.split("_")[0] != words[0], len(key)))
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
 def sentence(fault: Fault, layers: Layers) -> str:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.errors import ContractError, RecordError
-from reconsume.sidecar.group_policy.hold_store import Selection, built
+from reconsume.sidecar.group_policy.hold_store import Selection, built, expect_main_topic
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.forms import actor_of
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.queries import Queries
-from reconsume.sidecar.ui.security import Session, expect_token, read_form
+from reconsume.sidecar.ui.security import Session, actor_of, expect_token, read_form
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.hold_record import WORDS, HoldRecord, read_key, read_level
@@ -69,7 +68,7 @@ class HoldForms:
 
     def _begin(self, wanted: WantedHold, actor: Actor) -> None:
         """Write a hold. Raises RefusedError if it may not be, BrokerError and SetupError."""
-        planned = planned_hold(wanted, actor)
+        planned = planned_hold(wanted, actor, self._looks.settings.topic_names)
         lasts = render_duration(wanted.lasts_ms)
         self._audit.write("hold", actor, what=planned.what, lasts=lasts, why=planned.why)
         try:
@@ -94,9 +93,10 @@ class HoldForms:
         return self._render.redirect("/")
 
 
-def planned_hold(wanted: WantedHold, actor: Actor) -> HoldRecord:
-    """Return the record of a hold that begins now. Raises BadFormError if it may not be."""
+def planned_hold(wanted: WantedHold, actor: Actor, topics: Sequence[str]) -> HoldRecord:
+    """Return the record of a hold that begins now. `topics`: the main topics. Raises BadFormError if it may not be."""
     try:
+        expect_main_topic(wanted.selection, topics)
         return built(wanted.selection, wanted.lasts_ms, wanted.why, f"{actor.who}@ui")
     except ContractError as fault:
         raise BadFormError(str(fault)) from fault

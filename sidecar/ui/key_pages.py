@@ -19,11 +19,10 @@ from reconsume.sidecar.errors import RecordError
 from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.forms import read_signed
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import LONGEST, Queries
-from reconsume.sidecar.ui.security import Session
+from reconsume.sidecar.ui.security import Session, read_signed
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.sidecar.view.journey import events_since
 

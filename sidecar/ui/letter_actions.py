@@ -42,11 +42,10 @@ from reconsume.sidecar.http.calls import MOST
 from reconsume.sidecar.operation import Report, run_recorded
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.forms import SignedForm, read_signed
 from reconsume.sidecar.ui.letter_form import BadFormError, LetterSearch, RefusedError, parse_rate, parse_selection
 from reconsume.sidecar.ui.letter_pages import MOST_SCANNED
 from reconsume.sidecar.ui.queries import LONGEST, Queries
-from reconsume.sidecar.ui.security import Session
+from reconsume.sidecar.ui.security import Session, SignedForm, read_signed
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.topics.events import BY_REDRIVE
 from reconsume.topics.policy_record import COMMIT

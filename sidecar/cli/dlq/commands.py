@@ -33,6 +33,7 @@ from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk, writ
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.dlq.letters import (
     MOST_REDRIVES,
+    OPEN,
     Eligibility,
     Filter,
     Letter,
@@ -65,7 +66,9 @@ def list_(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")] = 50,
     scan: ScanMost = SCANNED,
-    everything: Annotated[bool, typer.Option("--all", help="Also those that were dismissed.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also those that are redriven or dismissed, and copies.")
+    ] = False,
     most_redrives: Annotated[
         int, typer.Option("--max-redrives", min=1, help="What came back so often is quarantined.")
     ] = MOST_REDRIVES,
@@ -74,7 +77,8 @@ def list_(
 
     The state says what a redrive would do: ready, redriven (it was already), quarantined (it came back too often),
     forgotten (so old that Kafka no longer knows), copy (another dead letter with its id and attempt counts) or unfit.
-    What was dismissed (`settle --commit`) is shown by --all alone. When not all was looked at or shown, it says so.
+    Dead letters that were redriven or dismissed (`settle --commit`), and copies, are shown with --all or --state alone.
+    When not all was looked at or shown, it says so.
 
     \b
     Examples:
@@ -95,13 +99,14 @@ def list_(
         talk("incomplete: older dead letters were not looked at; --scan looks at more")
     if result.matched > len(result.letters):
         talk(f"incomplete: the newest {len(result.letters)} of {result.matched} are shown; --limit shows more")
+    if not result.matched and result.scanned and state is None and not everything:
+        talk("no open dead letter matches; --all also looks at those that were redriven or dismissed, and at copies")
 
 
 def states_of(text: str | None, *, everything: bool) -> frozenset[Eligibility]:
-    """Parse `--state`; None selects all but the dismissed ones, and `everything` all. Raises BadParameter if a state is
-    unknown."""
+    """Parse `--state`; None selects the open ones, and `everything` all. Raises BadParameter if a state is unknown."""
     if text is None:
-        return frozenset(Eligibility) - (frozenset() if everything else {Eligibility.DISMISSED})
+        return frozenset(Eligibility) if everything else OPEN
     try:
         return frozenset(Eligibility(word.strip()) for word in text.split(","))
     except ValueError as fault:
@@ -272,11 +277,12 @@ def import_(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Put exported dead letters back into the DLQ, and redrive those that you edited.
+    """Import exported dead letters, and redrive edited ones.
 
-    Skips each dead letter that is in the DLQ already, by its id and its number of redrives. If its line has another
-    value, redrives it with that value, once, and with the header RETRY_EDITED, which says who changed the value, when,
-    and the SHA-256 of both values. The dead letter itself stays as it is. Importing a file twice is harmless.
+    Puts them back into the DLQ. Skips each dead letter that is in the DLQ already, by its id and its number of
+    redrives. If its line has another value, redrives it with that value, once, and with the header RETRY_EDITED, which
+    says who changed the value, when, and the SHA-256 of both values. The dead letter itself stays as it is. Importing a
+    file twice is harmless.
 
     A file with a bad line is refused as a whole. An imported letter's time in the DLQ is that of the import. Ends with
     3 when some letters were refused.

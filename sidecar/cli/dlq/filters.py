@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from reconsume.sidecar.group_policy.action_store import ActionStore
 
 SCANNED = 1_000_000
+STATUS = re.compile("[1-5][0-9]{2}")
+"""An HTTP status as a user may type it in place of its class."""
 OPTIONS = {
     field.name: typer.Option(f"--{field.name}", metavar=field.metavar, help=field.help) for field in FILTER_FIELDS
 }
@@ -75,6 +78,8 @@ def parsed_filter(texts: dict[str, Sequence[str]], since: str | None, until: str
         )
     except ValueError as fault:
         raise typer.BadParameter(str(fault)) from fault
+    for status in filter(STATUS.fullmatch, wanted.reasons):
+        talk(f"warning: no dead letter has the reason {status}: the class of a status is http-{status}")
     for ident in wanted.ids:
         record_id(ident)
     return wanted

@@ -13,9 +13,8 @@ from typing import Any, cast
 import pytest
 
 from reconsume.sidecar import api
-from reconsume.sidecar.api.app import Access, build_app
+from reconsume.sidecar.api.app import Access, build_app, policy_routes
 from reconsume.sidecar.api.holds import hold_routes
-from reconsume.sidecar.api.policy import policy_routes
 from reconsume.sidecar.api.pull import no_pull_routes, pull_routes
 from reconsume.sidecar.api.retry import retry_routes
 from reconsume.sidecar.api.settle import settle_routes
@@ -25,7 +24,7 @@ from tests.support.sidecar.api_calls import assert_problem
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
 
 BUILDERS: Mapping[str, Callable[[], list[Call]]] = {
-    "hold_routes": lambda: hold_routes(cast(Any, Keeper()), cast(Any, None)),
+    "hold_routes": lambda: hold_routes(cast(Any, Keeper()), cast(Any, None), ()),
     "policy_routes": lambda: policy_routes(cast(Any, Keeper())),
     "pull_routes": lambda: pull_routes(cast(Any, None), "billing", 1_000),
     "no_pull_routes": lambda: no_pull_routes("push"),
