@@ -40,7 +40,7 @@ from reconsume.topics.durations import render_duration
 from reconsume.topics.outputs import OutputTopics
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.dlq.decisions import Decided
+    from reconsume.sidecar.dlq.settle_request import Decided, SettleRequest
 
 
 def build_metric_sources(
@@ -118,23 +118,16 @@ def settle_calls(settings: Settings, policy: Callable[[], Policy], registry: Cre
 
 
 def _settle(
-    settings: Settings,
-    policy: Callable[[], Policy],
-    registry: CredentialRegistry,
-    ident: str,
-    how: str,
-    why: str,
-    by: str,
+    settings: Settings, policy: Callable[[], Policy], registry: CredentialRegistry, request: SettleRequest
 ) -> Decided:
     # Not loaded before it is needed, as the clients of Kafka: both use memory.
-    from reconsume.sidecar.dlq.queue_settler import QueueSettler
-    from reconsume.sidecar.dlq.topics import DlqTopics
+    from reconsume.sidecar.dlq.dead_letters import DeadLetters
+    from reconsume.sidecar.dlq.settle import Settler
     from reconsume.sidecar.view.journey import events_since
 
     kafka = registry.with_newest(settings.kafka)
-    there = DlqTopics(kafka, settings.names, settings.topic_names)
     events = events_since(kafka, settings.names)
-    return QueueSettler(there, policy, settings.order_by, events).settle(ident, how, why, by)
+    return Settler(DeadLetters(kafka, policy()), settings.order_by, events).settle(request)
 
 
 class Serving(Protocol):

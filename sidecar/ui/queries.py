@@ -6,18 +6,19 @@ Every call ends within seconds or raises BrokerError or ContractError. Call them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.dlq.topics import DlqTopics
+from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.errors import BrokerError, ConfigError
 from reconsume.sidecar.group_policy.control_log import ControlLog, members_of
 from reconsume.sidecar.group_policy.operations import HoldStore, holds_of
 from reconsume.sidecar.group_policy.state import SILENT_AFTER, Entry
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.sidecar.operation import Report
 from reconsume.sidecar.printable import noun_of, plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import flow, origins, overridden, policy_values
@@ -101,7 +102,7 @@ class Queries:
 
     def __init__(self, settings: Settings, policy: Policy, share: float = 1.0) -> None:
         self.settings, self.policy, self._share = settings, policy, share
-        self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
+        self.letters = DeadLetters(settings.kafka, policy)
         self.cluster = Cluster(settings.kafka)
         self._progress = Progress(self.cluster, settings)
         self._log = ControlLog(settings.kafka, settings.names)
@@ -222,12 +223,12 @@ class Queries:
         progress = self.within(LONGEST)
         return read_journey(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, progress)
 
-    def within(self, seconds: float) -> Callable[[object, int], None]:
+    def within(self, seconds: float) -> Report:
         """Return the function `within`, with the share of this object."""
         return within(seconds, self._share)
 
 
-def within(seconds: float, share: float = 1.0) -> Callable[[object, int], None]:
+def within(seconds: float, share: float = 1.0) -> Report:
     """Return a progress function that raises BrokerError once the scan has taken `seconds`; call it on the scanning
     thread.
 
@@ -236,7 +237,7 @@ def within(seconds: float, share: float = 1.0) -> Callable[[object, int], None]:
     """
     end, begun = time.monotonic() + seconds, time.thread_time()
 
-    def check(_scan: object, _count: int) -> None:
+    def check(_read: int, _of: int) -> None:
         nonlocal begun
         if share < 1 and (spent := time.thread_time() - begun) > BURST:
             time.sleep(spent / share - spent)

@@ -11,7 +11,7 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qs
@@ -191,6 +191,22 @@ def expect_token(session: Session | None, fields: Mapping[str, str]) -> Session:
 def actor_of(request: Request, session: Session) -> Actor:
     """Return the user of an action."""
     return Actor(session.who, session.token.name, peer_of(request.scope))
+
+
+class SignedForm(NamedTuple):
+    """A form of a user who has signed in: who sends it, its fields, and the ticked positions of dead letters."""
+
+    session: Session
+    actor: Actor
+    fields: Mapping[str, str]
+    positions: Collection[str]
+
+
+async def read_signed(request: Request, session: Session | None) -> SignedForm:
+    """Read a form. Raises ForgedError unless a page of this dashboard has sent it for a user who has signed in."""
+    form = await read_form(request)
+    signed_in = expect_token(session, form.fields)
+    return SignedForm(signed_in, actor_of(request, signed_in), form.fields, form.positions)
 
 
 def is_foreign(request: Request) -> bool:

@@ -11,7 +11,8 @@ from reconsume.sidecar.core import counters, progress, progress_codec, reason_cl
 from reconsume.sidecar.core.lane import operator_holds, outbox
 from reconsume.sidecar.delivery.push import forwarded_headers, request, response_reader, settings
 from reconsume.sidecar.delivery.relay import post_writer
-from reconsume.sidecar.dlq import queue_settler, settlements
+from reconsume.sidecar.dlq import settle as dlq_settle
+from reconsume.sidecar.dlq import settlements
 from reconsume.sidecar.http import bodies, connections, json_body, protocol
 from reconsume.sidecar.kafka import client_config
 from reconsume.sidecar.kafka.committer import record_form, transaction
@@ -173,7 +174,7 @@ def sections() -> dict[str, Sequence[Limit]]:
             Limit("calls of `settle` under way", str(settle.MOST_AT_ONCE), "", "503"),
             Limit(
                 "time to settle a record",
-                f"{queue_settler.WAIT_S:g} s",
+                f"{dlq_settle.WAIT_S:g} s",
                 "",
                 "202: the decision is written; 503 where the queue was not read yet",
             ),
