@@ -18,7 +18,7 @@ from reconsume.sidecar.dlq.settle_request import Decided, NotWaitingError, Settl
 from reconsume.sidecar.errors import BrokerError, ReconsumeError
 from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
-from reconsume.sidecar.http.json_body import RefusedError, read_fields, refusing
+from reconsume.sidecar.http.json_body import RefusedError, read_fields
 from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.printable import printable
 
@@ -44,7 +44,7 @@ def settle_routes(settle: Settle | None) -> list[Call]:
             raise RefusedError(f"{fault}.") from None
         return problem(404, NO_QUEUES) if settle is None else await threads(lambda: _answer(settle, wanted))
 
-    return [Call("/v1/settle", refusing(answer), Caller.OPERATOR, "POST")]
+    return [Call("/v1/settle", answer, Caller.OPERATOR, "POST")]
 
 
 def _answer(settle: Settle, wanted: SettleRequest) -> Response:

@@ -14,7 +14,7 @@ from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.queries import Queries
-from reconsume.sidecar.ui.security import Session, actor_of, expect_token, read_form
+from reconsume.sidecar.ui.security import Session, read_signed
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.hold_record import WORDS, HoldRecord, read_key, read_level
@@ -61,9 +61,9 @@ class HoldForms:
 
     async def begin(self, request: Request, session: Session | None) -> Response:
         """Begin a hold, then show the page of holds."""
-        fields = (await read_form(request)).fields
-        actor, wanted = actor_of(request, expect_token(session, fields)), hold_in(fields)
-        await self._ask(lambda: self._begin(wanted, actor))
+        form = await read_signed(request, session)
+        wanted = hold_in(form.fields)
+        await self._ask(lambda: self._begin(wanted, form.actor))
         return self._render.redirect(PAGE)
 
     def _begin(self, wanted: WantedHold, actor: Actor) -> None:
@@ -80,13 +80,13 @@ class HoldForms:
 
     async def release(self, request: Request, session: Session | None) -> Response:
         """Release a hold, then show the first page."""
-        fields = (await read_form(request)).fields
-        actor, ident = actor_of(request, expect_token(session, fields)), fields.get("hold", "")
+        form = await read_signed(request, session)
+        ident = form.fields.get("hold", "")
 
         def write() -> None:
-            self._audit.write("release", actor, hold=ident)
+            self._audit.write("release", form.actor, hold=ident)
             try:
-                self._looks.hold_store.release([ident], f"{actor.who}@ui")
+                self._looks.hold_store.release([ident], f"{form.actor.who}@ui")
             except RecordError as fault:
                 raise RefusedError(str(fault)) from fault
 

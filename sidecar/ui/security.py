@@ -179,20 +179,6 @@ async def read_form(request: Request) -> Form:
     return Form({name: values[0] for name, values in fields.items()}, positions)
 
 
-def expect_token(session: Session | None, fields: Mapping[str, str]) -> Session:
-    """Return the session. Raises ForgedError if the form was not made for it."""
-    if session is None:
-        raise ForgedError("you are not signed in any more")
-    if not hmac.compare_digest(fields.get("csrf", "").encode(), session.csrf.encode()):
-        raise ForgedError("the form was not made for this session")
-    return session
-
-
-def actor_of(request: Request, session: Session) -> Actor:
-    """Return the user of an action."""
-    return Actor(session.who, session.token.name, peer_of(request.scope))
-
-
 class SignedForm(NamedTuple):
     """A form of a user who has signed in: who sends it, its fields, and the ticked positions of dead letters."""
 
@@ -205,8 +191,12 @@ class SignedForm(NamedTuple):
 async def read_signed(request: Request, session: Session | None) -> SignedForm:
     """Read a form. Raises ForgedError unless a page of this dashboard has sent it for a user who has signed in."""
     form = await read_form(request)
-    signed_in = expect_token(session, form.fields)
-    return SignedForm(signed_in, actor_of(request, signed_in), form.fields, form.positions)
+    if session is None:
+        raise ForgedError("you are not signed in any more")
+    if not hmac.compare_digest(form.fields.get("csrf", "").encode(), session.csrf.encode()):
+        raise ForgedError("the form was not made for this session")
+    actor = Actor(session.who, session.token.name, peer_of(request.scope))
+    return SignedForm(session, actor, form.fields, form.positions)
 
 
 def is_foreign(request: Request) -> bool:
