@@ -252,7 +252,7 @@ class DeadLetters:
 
     def settlements(self) -> Settlements:
         """Return what people have settled, as the policy topic has it now."""
-        return read_settlements(self.cluster, self.names)
+        return read_settlements(self.kafka, self.names)
 
     # --- what is known of redrives -----------------------------------------------------------------------------------
 

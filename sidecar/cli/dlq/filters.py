@@ -23,7 +23,7 @@ from reconsume.topics.retry_headers import LARGEST_LONG
 
 if TYPE_CHECKING:
     from reconsume.sidecar.dlq.dead_letters import DeadLetters, SearchResult
-    from reconsume.sidecar.group_policy.action_store import ActionStore
+    from reconsume.sidecar.group_policy.operations import ActionStore
 
 SCANNED = 1_000_000
 STATUS = re.compile("[1-5][0-9]{2}")
@@ -95,7 +95,7 @@ class OpenGroup(NamedTuple):
     @property
     def actions(self) -> ActionStore:
         """What writes which action was carried out, for the dashboard's page Activity."""
-        from reconsume.sidecar.group_policy.action_store import ActionStore  # the Kafka client is slow to import
+        from reconsume.sidecar.group_policy.operations import ActionStore  # the Kafka client is slow to import
 
         return ActionStore(self.letters.kafka, self.letters.names, talk)
 
