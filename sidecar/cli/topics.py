@@ -139,13 +139,13 @@ def check(options: Options) -> int:
     """
     cluster, settings, steps = look(options)
     there = cluster.topic_names()
-    found = [finding for step in steps for finding in step.findings]
-    found += [*leftovers_found(cluster, settings), *missing_outputs(settings, there)]
-    options.output.rows(Finding._fields, [finding._asdict() for finding in found])
+    findings = [finding for step in steps for finding in step.findings]
+    findings += [*leftovers_found(cluster, settings), *missing_outputs(settings, there)]
+    options.output.rows(Finding._fields, [finding._asdict() for finding in findings])
     for remark in (*refused_names(steps, there), *unused_levels(settings, there)):
         talk(remark)
-    if found:
-        talk(f"{plural(len(found), 'finding')} on {plural(len({one.topic for one in found}), 'topic')}")
+    if findings:
+        talk(f"{plural(len(findings), 'finding')} on {plural(len({one.topic for one in findings}), 'topic')}")
         return FAILED
     talk(f"as they must be: {plural(len(steps), 'topic')}")
     return DONE
@@ -267,8 +267,8 @@ def look(options: Options) -> tuple[Cluster, Settings, list[Step]]:
     if not settings.deliver.broadcast:  # which retries nothing and belongs to no consumer group
         rows = settings.view.source == "spark"
         specs = group_specs(settings.names, sources, settings.delays, rows=rows, ordered=settings.queued)
-    found = cluster.find(spec.name for spec in specs)
-    return cluster, settings, [Step(spec, found.get(spec.name)) for spec in specs]
+    topics = cluster.find(spec.name for spec in specs)
+    return cluster, settings, [Step(spec, topics.get(spec.name)) for spec in specs]
 
 
 def creating(settings: Settings, names: Sequence[str]) -> str:
