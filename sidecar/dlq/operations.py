@@ -177,7 +177,7 @@ class Dismissal:
     def plan(self, report: Report) -> Plan:
         """Find what can be dismissed. Raises BrokerError, LetterError, and ContractError if there is no room."""
         search = self._find(report)
-        self.cut = search.cut
+        self.cut, states = search.cut, list[Eligibility]()
         for letter, state in search.letters:
             fault = fault_of_dismissal(letter, state)
             if self._events is None and (fault or state is Eligibility.DISMISSED):
@@ -186,9 +186,9 @@ class Dismissal:
                 raise LetterError(fault)
             else:
                 self.good.append(letter)
+                states.append(state)
         if not self.good:
             return Plan(SETTLE_COLUMNS, [], "", NOTHING_WRITTEN)
-        states = [state for letter, state in search.letters if letter in self.good]
         settlements = expect_room(self._letters, sum(state is not Eligibility.DISMISSED for state in states))
         question, nothing = f"Dismiss {self._named()} for good?", NOTHING_WRITTEN
         if (kept := decision_of(self.good[0], settlements)) is not None and self._events is not None:
