@@ -18,11 +18,9 @@ from reconsume.sidecar.open_files import highest_limit, needed_for
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load, load_with_origins
 from reconsume.sidecar.settings.addresses import is_loopback
-from reconsume.sidecar.settings.checks_of_topics import without_effect
-from reconsume.sidecar.settings.checks_of_urls import exposed
-from reconsume.sidecar.settings.sections.deliver import Deliver
-from reconsume.sidecar.settings.values import render_size
-from reconsume.sidecar.settings.waits import short_waits
+from reconsume.sidecar.settings.checks import exposed, short_waits, without_effect
+from reconsume.sidecar.settings.deliver import Deliver
+from reconsume.sidecar.settings.table import render_size
 
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -57,7 +55,7 @@ def check(options: Options) -> None:
         faults += unreadable.problems
     for name, file in absent.items():
         talk(f"warning: {name} = {file} is not there; where the sidecar runs it must be")
-    listen = settings.listen
+    listen = settings.api.listen
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
     warnings = [*exposed(settings), *without_effect(settings), *short_waits(settings)]
@@ -204,8 +202,8 @@ def schema(
       reconsume config schema > config.schema.json
       reconsume config schema --markdown > configuration.md
     """
-    from reconsume.sidecar.settings.fields import json_schema
-    from reconsume.sidecar.settings.reference import markdown_page, reference
+
+    from reconsume.sidecar.settings.reference import json_schema, markdown_page, reference
 
     if markdown:
         options.expect_no_format("without --markdown there are rows")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from reconsume.sidecar.cli.drain_client import drain as call
-from reconsume.sidecar.cli.drain_client import shown, token_in
+from reconsume.sidecar.cli.drain_client import token_in
 from reconsume.sidecar.cli.terminal.arguments import address, duration
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
@@ -16,7 +16,6 @@ from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import load
-from reconsume.sidecar.settings.addresses import parse_listen
 
 LONGEST = 3_600_000
 """ms; the longest timeout that the sidecar's API accepts."""
@@ -56,7 +55,7 @@ def drain(
     usual, group = LONGEST, None
     if listen is None:
         settings = load(options.config, options.sets)
-        listen, usual, group = parse_listen(settings.api.listen), settings.longest_drain, settings.group
+        listen, usual, group = settings.api.listen, settings.longest_drain, settings.group
         if token_file is None and settings.api.token_file is not None:
             token_file = Path(settings.api.token_file)
     token = "" if token_file is None else token_in(token_file)
@@ -64,5 +63,5 @@ def drain(
     options.output.rows(("drained", "left"), [answer._asdict()])
     if answer.drained:
         return DONE
-    talk(f"{shown(listen)}: {plural(answer.left, 'delivery')} still in flight, for the partitions' next owner")
+    talk(f"{listen}: {plural(answer.left, 'delivery')} still in flight, for the partitions' next owner")
     return FAILED

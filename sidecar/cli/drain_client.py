@@ -48,9 +48,7 @@ def drain(
         answer = connection.getresponse()
         body = answer.read(LONGEST_ANSWER)
     except (OSError, http.client.HTTPException) as error:
-        raise SetupError(
-            f"no sidecar answers on {shown(address)} (api.listen): {error or type(error).__name__}"
-        ) from error
+        raise SetupError(f"no sidecar answers on {address} (api.listen): {error or type(error).__name__}") from error
     finally:
         connection.close()
     return _read(address, answer.status, body)
@@ -74,12 +72,6 @@ def token_in(file: Path) -> str:
     return first
 
 
-def shown(address: Listen) -> str:
-    """Return the address in the form of the setting `api.listen`."""
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"unix:{address.path}" if address.path is not None else f"{host}:{address.port}"
-
-
 def _read(address: Listen, status: int, body: bytes) -> Drained:
     try:
         answer = json.loads(body)
@@ -88,13 +80,13 @@ def _read(address: Listen, status: int, body: bytes) -> Drained:
         drained = None
     if status == 401:
         raise SetupError(
-            f"the sidecar on {shown(address)} asks for a token: name its file in api.token_file, or by --token-file"
+            f"the sidecar on {address} asks for a token: name its file in api.token_file, or by --token-file"
         )
     if status == 409:
         raise SetupError(
-            f"the sidecar on {shown(address)} is of another group, and goes on: name the address of this group's "
+            f"the sidecar on {address} is of another group, and goes on: name the address of this group's "
             "in api.listen, or by --api"
         )
     if status != 200 or drained is None:
-        raise SetupError(f"what answers on {shown(address)} does not drain: HTTP {status}")
+        raise SetupError(f"what answers on {address} does not drain: HTTP {status}")
     return drained

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from reconsume.sidecar.masking import text_without_secrets
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
-from reconsume.sidecar.settings.sections.deliver import Subscription
+from reconsume.sidecar.settings.deliver import Subscription
 from reconsume.topics.durations import render_duration
 from reconsume.topics.rates import render_rate
 

@@ -79,7 +79,7 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
         Check("subscriptions", lambda: subscriptions(records(), own, now())),
         Check(
             "instances",
-            lambda: instances(records_of(records), settings.group, settings.listen, settings.api.token_file, now()),
+            lambda: instances(records_of(records), settings.group, settings.api.listen, settings.api.token_file, now()),
         ),
         *([] if settings.deliver.mode == "relay" else sum_checks(records, settings)),
         Check("policy", lambda: policy(records(), settings)),

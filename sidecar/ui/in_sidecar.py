@@ -107,7 +107,7 @@ def build_dashboards(settings: Settings, policy: Policy, topic: ViewFollower | N
     tokens = None if operators.token_file is None else Path(operators.token_file)
     # Without a token no action is possible, so nothing is written to the audit log.
     wanted = DashboardOptions(
-        ui.address,
+        ui.listen,
         tokens,
         Path(operators.audit_file or "/dev/null"),
         ui.hosts,

@@ -15,7 +15,7 @@ from reconsume.sidecar.dlq import queue_settler, settlements
 from reconsume.sidecar.http import bodies, connections, json_body, protocol
 from reconsume.sidecar.kafka import client_config
 from reconsume.sidecar.kafka.committer import record_form, transaction
-from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.model import row_at
 from reconsume.sidecar.view import store
 from reconsume.topics import (
     action_record,
@@ -72,11 +72,9 @@ def ms(count: int) -> str:
 
 def default_of(name: str) -> object:
     """The default of a setting, by its name."""
-    value: object = Settings
-    *sections, last = name.split(".")
-    for section in sections:
-        value = value.model_fields[section].default.__class__  # type: ignore[attr-defined]
-    return value.model_fields[last].default  # type: ignore[attr-defined]
+    row = row_at(tuple(name.split(".")))
+    assert row is not None, name
+    return row.kind.take(row.default)
 
 
 def setting(what: str, name: str, shown: object, beyond: str) -> Limit:

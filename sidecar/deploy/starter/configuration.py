@@ -10,11 +10,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from reconsume.sidecar.printable import printable
-from reconsume.sidecar.settings.faults import sentence
-from reconsume.sidecar.settings.fields import field_at, written
-from reconsume.sidecar.settings.layers import Layers
-from reconsume.sidecar.settings.load import STAND_INS, validate
-from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.load import STAND_INS, Layers, validate
+from reconsume.sidecar.settings.model import Settings, row_at
 from reconsume.sidecar.settings.yaml_text import read_yaml
 
 SERVERS = ("kafka", "bootstrap.servers")
@@ -125,7 +122,7 @@ def faults_of(answers: Answers, *, partly: bool = False) -> list[str]:
         if not answers.url and answers.mode == "push":
             tree["deliver"]["url"] = "http://127.0.0.1:1/"
     _, wrong = validate(tree)
-    sentences = [sentence(fault, Layers()) for fault in wrong]
+    sentences = Layers().problems(wrong)
     if any(fault.path == SERVERS for fault in wrong):
         return sentences
     return [*sentences, *map(printable, wrong_servers(answers.servers))]
@@ -161,8 +158,8 @@ def rendered(line: Line, values: Mapping[Path, Any]) -> str:
         return f"{indent}# {line.comment}\n{indent}# {line.path[-1]}: {line.example}\n"
     if line.path in SECTIONS:
         return f"{key}\n"
-    field = field_at(line.path)
-    value = values[line.path] if line.path in values or field is None else written(field, field.default)
+    row = row_at(line.path)
+    value = values[line.path] if line.path in values or row is None else row.default
     return f"{key} {flow(value)}\n"
 
 

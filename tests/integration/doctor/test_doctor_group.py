@@ -20,7 +20,7 @@ from reconsume.sidecar.doctor.checks.view import dead_view
 from reconsume.sidecar.doctor.findings import Status
 from reconsume.sidecar.group_policy.topic import PolicyTopicRecord, read_policy_topic
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import InstanceHeard, SubscriptionRecord, instance_key, render_record
