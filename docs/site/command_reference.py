@@ -48,7 +48,7 @@ Made from the commands by `make reference`; a test fails when it is not current.
 
 Data goes to stdout, and talk to stderr. What a command prints as rows is a table on a terminal and JSON Lines in a
 pipe, or what `-o` says. A command that changes something shows its plan and asks; `--yes` agrees where there is no
-terminal, and `--dry-run` changes nothing. An error is one sentence with its cause and what mends it; with `-o json`
+terminal, and `--dry-run` changes nothing. An error is one sentence with its cause and what repairs it; with `-o json`
 or `-o jsonl` it is one JSON object on one line of stderr, with `title`, `detail` and `exit`. Ctrl-C ends every command,
 with nothing half done. In a narrow table an id is never cut: other columns are folded or left out; `--wide` has them.
 

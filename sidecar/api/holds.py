@@ -6,7 +6,7 @@ the record is in Kafka; the instances obey within 2 s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from starlette.requests import Request
@@ -15,7 +15,7 @@ from starlette.responses import Response
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import BrokerError, BusyError, ContractError, ReconsumeError, RecordError
 from reconsume.sidecar.group_policy.hold_keeper import rows_of
-from reconsume.sidecar.group_policy.hold_store import HoldStore, Selection, built
+from reconsume.sidecar.group_policy.hold_store import HoldStore, Selection, built, expect_main_topic
 from reconsume.sidecar.http.audit import NO_TOKEN, TOKEN_NAME
 from reconsume.sidecar.http.calls import Call, Caller, Endpoint, may_see_values
 from reconsume.sidecar.http.json_answer import json_answer
@@ -40,10 +40,13 @@ class Holding(Protocol):
 
 
 class HoldCalls:
-    """The endpoints of holds. `store`: returns what reads and writes the policy topic, with the credentials of now."""
+    """The endpoints of holds. `store`: returns what reads and writes the policy topic, with the credentials of now.
 
-    def __init__(self, holding: Holding, store: Callable[[], HoldStore]) -> None:
-        self._holding, self._store = holding, store
+    `topics`: the main topics, of which a hold may name one.
+    """
+
+    def __init__(self, holding: Holding, store: Callable[[], HoldStore], topics: Sequence[str]) -> None:
+        self._holding, self._store, self._topics = holding, store, topics
         self._writes = BoundedThreads("holds", THREADS, MOST_AT_ONCE)
 
     async def list(self, request: Request) -> Response:
@@ -58,9 +61,10 @@ class HoldCalls:
         if why is None:
             raise RefusedError("why must be the reason, for whoever looks later.")
         try:
+            expect_main_topic(selection, self._topics)
             built(selection, lasts, why, who)
         except ContractError as fault:
-            raise RefusedError(f"{str(fault).capitalize()}.") from None
+            raise RefusedError(f"{str(fault)[0].upper()}{str(fault)[1:]}.") from None
 
         def write() -> tuple[str, HoldRecord]:
             store = self._store()
@@ -81,9 +85,9 @@ class HoldCalls:
         return Response(status_code=204)
 
 
-def hold_routes(holding: Holding, store: Callable[[], HoldStore]) -> list[Call]:
-    """Return the routes of holds."""
-    calls = HoldCalls(holding, store)
+def hold_routes(holding: Holding, store: Callable[[], HoldStore], topics: Sequence[str]) -> list[Call]:
+    """Return the routes of holds. The arguments are those of `HoldCalls`."""
+    calls = HoldCalls(holding, store, topics)
     return [
         Call(PATH, calls.list, Caller.READ),
         Call(PATH, refusing(_telling(calls.begin)), Caller.OPERATOR, "POST"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reconsume.sidecar.doctor.runner import Check
     from reconsume.sidecar.kafka.admin.descriptions import Topic
 
-COLUMNS = ("check", "status", "finding", "mend")
+COLUMNS = ("check", "status", "finding", "repair")
 
 
 def doctor(
@@ -41,7 +41,7 @@ def doctor(
 
     Looks at Kafka, the user's rights, the topics, limits, clocks, progress, transactions, other groups, instances and
     what they say of themselves (failures, new dead letters and how long records wait), the policy, the view and the
-    service, which is called as the sidecar calls it. One line for each: ok, warn, fail or not checked, and the mend.
+    service, which is called as the sidecar calls it. One line for each: ok, warn, fail or not checked, and the repair.
     Nothing is changed; the clocks are compared by records in a transaction that is aborted. Run it where the sidecar
     runs, with its configuration.
 
@@ -95,9 +95,9 @@ def row_of(report: Report) -> Row:
         "check": report.check,
         "status": str(report.status),
         "finding": "; ".join(finding.finding for finding in bad),
-        "mend": "; ".join(dict.fromkeys(finding.mend for finding in bad if finding.mend)),
+        "repair": "; ".join(dict.fromkeys(finding.mend for finding in bad if finding.mend)),
         "findings": [
-            {"status": str(finding.status), "finding": finding.finding, "mend": finding.mend} for finding in bad
+            {"status": str(finding.status), "finding": finding.finding, "repair": finding.mend} for finding in bad
         ],
     }
 

@@ -21,6 +21,7 @@ from reconsume.sidecar.cli.explain_timeline import (
 from reconsume.sidecar.cli.policy.commands import governed
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load
 from reconsume.topics.durations import parse_duration, render_duration
@@ -78,6 +79,10 @@ def explain(
     for note in (*notes(settings), *notes_of_terms(settings, terms, reason), *notes_of_limits(settings, main)):
         talk(note)
     options.output.rows(TIMELINE, rows)
+    if live:
+        talk("these are the values of the group's policy, and of the configuration where the policy sets none")
+    else:
+        talk(f"these are the configuration's values; `{hint('explain --live')}` uses the group's policy, if it has one")
 
 
 def cut(rows: Iterator[Row], settings: Settings, terms: FailureTerms) -> Iterator[Row]:

@@ -150,6 +150,8 @@ def print_found(options: Options, result: FindResult) -> int:
         write(printable(row["command"]))  # below the table, where no column folds it: it is copied to a shell
     count = plural(len(rows), "record") if rows else "nothing"
     talk(f"{count} found; {plural(result.records, 'record')} read, {result.size} bytes")
+    if not rows:
+        talk("records that are done are not searched")
     for sentence in result.left_out:
         talk(f"incomplete: {sentence}")
     return PARTLY if result.left_out else DONE

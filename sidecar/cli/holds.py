@@ -45,26 +45,28 @@ def hold(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Hold records: every instance of the group obeys within 2 s, and none of them is delivered.
+    """Keep records from being delivered, for a limited time.
 
-    What is out ends as it does. What is held waits, and no attempt of it is made or counted. Where topic, level and key
-    are given, all of them must fit. A topic is the main topic of a record, also of its retries and redrives. In pull
-    mode nothing that is held is received, and a relay writes nothing of it to the ready topic.
+    Every instance of the group obeys within 2 s. Deliveries in flight finish normally. Held records wait; no attempt is
+    made or counted. Where topic, level and key are given, all of them must fit. A topic is the main topic of a record,
+    also of its retries and redrives, and must be one of the configuration's. In pull mode nothing that is held is
+    received, and a relay writes nothing of it to the ready topic.
     The hold ends at its time by the clock of each instance, or by `release`. At most 100 are in force at a time.
     It is a record in the group's policy topic, so instances that start later obey it too.
 
     \b
     Examples:
-      reconsume hold --topic orders --for 1h --why "the ledger is being mended"
+      reconsume hold --topic orders --for 1h --why "the ledger is being repaired"
       reconsume hold --key customer-42 --for 20m --why "their account is blocked" --yes
       reconsume hold --all --for 10m --why "the database moves"
     """
     settings, store = open_holds(options)
     selection = selection_of(topic, level, (key, key_base64), everything)
-    from reconsume.sidecar.group_policy.hold_store import built
+    from reconsume.sidecar.group_policy.hold_store import built, expect_main_topic
 
     lasts_ms, by = duration(lasts, "--for"), author(who)
     try:
+        expect_main_topic(selection, settings.topic_names)
         row = row_of("", built(selection, lasts_ms, why, by))
     except ContractError as fault:
         raise typer.BadParameter(str(fault)) from None
@@ -90,10 +92,10 @@ def release(
     who: Who = None,
     _yes: NeverAsks = False,
 ) -> int:
-    """Release holds: what they keep back is delivered again, within 2 s.
+    """End holds before their time.
 
-    The release is a record too, and is kept until the hold would have ended. A hold that a newer version wrote is left
-    alone, but for --all, which deletes it.
+    The instances deliver the held records again, within 2 s. The release is a record too, and is kept until the hold
+    would have ended. A hold that a newer version wrote is left alone, but for --all, which deletes it.
 
     \b
     Examples:
@@ -157,8 +159,6 @@ def selection_of(
 def warn(settings: Settings, selection: Selection, there: HoldsThere) -> None:
     """Say what the person may not expect of this hold."""
     tell_ignored(there)
-    if selection.topic is not None and selection.topic not in settings.topic_names:
-        talk(f"warning: {printable(selection.topic)} is no main topic of this configuration")
     if selection.key is not None and settings.deliver.order != "none":
         talk("warning: what follows a held key waits in memory; at its share of it a partition pauses, with other keys")
 

@@ -31,7 +31,12 @@ QUESTIONS = {
     "mode": "How it gets records: push (by HTTP requests), pull (it asks), or relay (it reads Kafka itself)",
     "url": "The service's address",
 }
-NAMES = {"group": "--group", "topics": "--topics", "servers": "--bootstrap-servers", "url": "--url, or --mode"}
+NAMES = {
+    "group": "--group GROUP",
+    "topics": "--topics TOPIC,…",
+    "servers": "--bootstrap-servers HOST:PORT",
+    "url": "--url URL, or --mode pull or relay",
+}
 
 Compose = Annotated[bool, typer.Option("--compose", help=f"Write {COMPOSE} too: Kafka, the sidecar and a service.")]
 Kubernetes = Annotated[
@@ -102,7 +107,7 @@ def write_tokens(folder: Path) -> None:
     try:
         talk(f"{name}: {WRITTEN if write_token(folder) else KEPT}")
         if ignore_token(folder):
-            talk(f"{printable(str(folder / '.gitignore'))}: has a line for it")
+            talk(f"{printable(str(folder / '.gitignore'))}: names it, so that git ignores it")
     except (OSError, UnicodeDecodeError) as fault:
         why = fault.strerror if isinstance(fault, OSError) else "its text is not UTF-8"
         raise ConfigError([f"{name}, or .gitignore there: cannot be written: {why}"]) from None
@@ -125,7 +130,7 @@ def complete(values: dict[str, str], *, may_ask: bool) -> Answers:
     if missing and not may_ask:
         lacking = dict.fromkeys(NAMES.get("url" if name == "mode" else name, name) for name in missing)
         why = "there is no terminal to ask on" if not sys.stdin.isatty() else "with --yes nothing is asked"
-        raise typer.BadParameter(f"{why}: give {'; '.join(lacking)}")
+        raise typer.BadParameter(f"{why}. These are missing:\n" + "\n".join(f"  {option}" for option in lacking))
     for name in missing:
         if name != "url" or values["mode"] == "push":
             values = ask_for(name, values)

@@ -39,8 +39,8 @@ def next_commands(servers: str, path: Path, *, compose: bool, kubernetes: Path |
 def by_hand(path: Path) -> Iterator[str]:
     """Yield the commands that need the configuration alone."""
     file = None if path == DEFAULT_FILE else path
-    yield f"{hint('config check', file)}   # every fault at once"
-    yield f"{hint('topics apply', file)}   # creates the topics of the group; the main topics must be there"
+    yield f"{hint('config check', file)}   # finds every fault at once"
+    yield f"{hint('topics apply', file)}   # creates the topics of the group; the main topics must exist"
     yield f"{hint('run', file)}            # the sidecar"
     yield f"{hint('dev up', path)}   # or all of it with a Kafka of its own, to try it out"
 
@@ -50,6 +50,6 @@ def in_a_cluster(servers: str, folder: Path) -> Iterator[str]:
     where = printable(str(folder))
     yield f"push it to the registry of the cluster, and name that under `images` in {where}/kustomization.yaml"
     yield f"kubectl apply -k {where}   # the service, its sidecar, and a Job for the topics of the group"
-    yield "the main topics must be there"
+    yield "the main topics must exist"
     if is_loopback(servers.split(",")[0].rpartition(":")[0]):
         yield f"in a pod localhost is the pod itself: name the cluster's brokers in {where}/reconsume.yaml"

@@ -87,8 +87,9 @@ def settle(
     no retry: a parked record that fails again is parked again. Ends with 3 if nothing was carried out within 10 s.
 
     With `--parked` the decision is about every key that is parked (`retry.ordered_exhausted: park`), however many they
-    are, such as once what they failed of was mended. `--topic` and `--reason` narrow it, and may be repeated. It ends
-    with 3 if none was carried out for 10 s; what was not settled by then is said, and the same command goes on with it.
+    are, for example after the cause of their failures was repaired. `--topic` and `--reason` narrow it, and may be
+    repeated. It ends with 3 if none was carried out for 10 s; what was not settled by then is said, and the same
+    command goes on with it.
 
     With `--commit` a dead letter is dismissed for good. It leaves `dlq list` and every redrive; `dlq list --all` and
     `dlq show` still have it, and the DLQ keeps it as long as any other. The decision is a record in the group's policy

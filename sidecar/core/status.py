@@ -36,8 +36,9 @@ class PartitionStatus(NamedTuple):
     None if none is (`overdue.py`). `refused_copies`: settled records whose copies Kafka refuses. `blocked_keys`,
     `behind_records`, `parked_keys`: as `QueueFacts`, None of a partition without a queue. `oldest_for`: the age (ms) of
     the oldest first record of a key, by its timestamp; None if nothing waits. `on_hold`: records that were read and
-    that an operator's hold keeps back. `undelivered_for`: seconds for which the oldest record has waited that could be
-    delivered, 0 if none does (`undelivered.py`).
+    that an operator's hold keeps back. `retried_in_place`: records that are delivered again from memory, and keep what
+    comes after them waiting where order counts. `undelivered_for`: seconds for which the oldest record has waited that
+    could be delivered, 0 if none does (`undelivered.py`).
     """
 
     topic: str
@@ -55,6 +56,7 @@ class PartitionStatus(NamedTuple):
     on_hold: int = 0
     parked_keys: int | None = None
     undelivered_for: float = 0.0
+    retried_in_place: int = 0
 
 
 def statuses(
@@ -127,6 +129,7 @@ def _status(
         next_due_in=due_ms,
         overdue_for=overdue_for,
         on_hold=partition.on_hold,
+        retried_in_place=partition.retrying,
     )
 
 

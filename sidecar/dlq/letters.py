@@ -193,6 +193,10 @@ class Eligibility(enum.StrEnum):
     """A person has seen the letter and decided that nobody will mend it (`settle --commit`)."""
 
 
+OPEN = frozenset(Eligibility) - {Eligibility.REDRIVEN, Eligibility.DISMISSED, Eligibility.COPY}
+"""The states of dead letters that an operator has still to decide about. A list has them if no states are asked for."""
+
+
 def edited(letter: Letter, value: bytes | None, who: str, at: int) -> Letter:
     """Return the letter with another value, and RETRY_EDITED after its own headers. `at` is epoch ms."""
     was, new = (None if data is None else sha256(data).hexdigest() for data in (letter.record.value, value))

@@ -14,15 +14,13 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import weight_of
 from reconsume.sidecar.dlq.copies import with_copies
-from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
+from reconsume.sidecar.dlq.letters import OPEN, Eligibility, Filter, Letter, RedriveRequest
 from reconsume.sidecar.dlq.plan import Progress, judged
 from reconsume.sidecar.dlq.preview import BEGINNING
 from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from reconsume.sidecar.dlq.scan import Scan
 from reconsume.sidecar.dlq.topics import DlqTopics, Layout, Span, narrowed, position_in
 
-LISTED = frozenset(Eligibility) - {Eligibility.DISMISSED}
-"""The letters that a list has if no states are asked for."""
 STAYS = 10
 """Stays of one id that are returned in full, the newest ones. A record is redriven three times, as a rule."""
 MOST_BYTES = 16 * 1024 * 1024
@@ -69,7 +67,7 @@ def search(
     most: int,
     scan_most: int,
     progress: Progress,
-    states: Collection[Eligibility] = LISTED,
+    states: Collection[Eligibility] = OPEN,
     *,
     keep: Callable[[Letter], Letter] = slim,
 ) -> SearchResult:

@@ -6,7 +6,7 @@ The policy topic is read as a whole. Raises as `PolicyStore` does: one sentence,
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import Message
@@ -107,6 +107,12 @@ class HoldStore:
 
     def _write(self, records: Mapping[bytes, bytes | None]) -> None:
         write_records(self._kafka, self._names, CLIENT, records)
+
+
+def expect_main_topic(selection: Selection, topics: Sequence[str]) -> None:
+    """Raise ContractError if a selection names a topic that is none of the main `topics`: it would hold nothing."""
+    if selection.topic is not None and selection.topic not in topics:
+        raise ContractError(f"the topic must be one of the group's main topics: {', '.join(topics)}")
 
 
 def built(selection: Selection, lasts: int, why: str, who: str) -> HoldRecord:

@@ -2,7 +2,8 @@
 
 Every ten seconds, on the event loop, it compares the counters of the lanes with those of five and fifteen minutes ago.
 The heartbeat carries these sums (`topics/instance_sums.py`), and `doctor` adds them up for all instances. A partition
-that stands is logged once, and once when that is over.
+that stands is logged once, and once when that is over. While nothing is delivered because of an outage, and for a
+minute after it, no partition is newly logged: the outage has its own message, and explains them all.
 """
 
 from __future__ import annotations
@@ -58,15 +59,22 @@ class Signals:
     """The sums of one instance. Used on the event loop; `sums` and `urgent` may be read on any thread.
 
     `ages`: for how many ms the oldest undelivered record of each partition has waited. `topics`: the main topics.
+    `is_away`: whether an outage keeps every record from being delivered.
     """
 
     def __init__(
-        self, lanes: Sequence[LaneCounters], ages: Callable[[], Mapping[Partition, int]], topics: Iterable[str]
+        self,
+        lanes: Sequence[LaneCounters],
+        ages: Callable[[], Mapping[Partition, int]],
+        topics: Iterable[str],
+        is_away: Callable[[], bool] = lambda: False,
     ) -> None:
         self.sums = InstanceSums(now().wall_ms)
         self.urgent = False
         """Whether the heartbeat should carry the sums soon: something of them needs an operator."""
-        self._lanes, self._ages, self._topics = lanes, ages, frozenset(topics)
+        self._lanes, self._ages, self._is_away, self._topics = lanes, ages, is_away, frozenset(topics)
+        self._explained_until_ms = 0
+        """Until when (steady ms) an outage explains why records wait."""
         self._snapshots: deque[_Snapshot] = deque([self._snapshot(now(), {})])
         self._stalled: dict[Partition, int] = {}
 
@@ -80,7 +88,10 @@ class Signals:
         """Make the sums, and log which partitions stand, and which do not any more."""
         ages = self._ages()
         mains = [Age(source, ms) for source, ms in ages.items() if source.topic in self._topics]
-        self._log_stalled(stalled(Age(*item) for item in ages.items()), ages)
+        if self._is_away():
+            self._explained_until_ms = moment.steady_ms + LONG_ALONE
+        is_explained = moment.steady_ms < self._explained_until_ms
+        self._log_stalled([] if is_explained else stalled(Age(*item) for item in ages.items()), ages)
         present = self._snapshot(moment, _oldest(mains))
         failures = self._failures(present, self._before(moment.steady_ms - FAILURES_MS))
         before = self._before(moment.steady_ms - DEAD_LETTERS_MS)

@@ -106,7 +106,9 @@ def hold_calls(settings: Settings, keeper: HoldKeeper, registry: CredentialRegis
     """Return the API calls for holds. A broadcast follows no policy topic, and has none."""
     if settings.deliver.broadcast:
         return []
-    return hold_routes(keeper, lambda: HoldStore(registry.with_newest(settings.kafka), settings.names))
+    return hold_routes(
+        keeper, lambda: HoldStore(registry.with_newest(settings.kafka), settings.names), settings.topic_names
+    )
 
 
 def settle_calls(settings: Settings, policy: Callable[[], Policy], registry: CredentialRegistry) -> list[Call]:

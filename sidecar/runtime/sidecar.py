@@ -12,6 +12,7 @@ from dataclasses import replace
 from reconsume.sidecar.api.policy import policy_routes
 from reconsume.sidecar.background import background, on_own_thread
 from reconsume.sidecar.core.counters import strays_in
+from reconsume.sidecar.core.pace.pace import Cause
 from reconsume.sidecar.core.pace.refusals import status_of
 from reconsume.sidecar.core.progress_codec import NEEDED
 from reconsume.sidecar.core.record import Partition
@@ -119,7 +120,12 @@ class Sidecar:
         self._controller = build_policy_controller(settings, targets)
         self._share = self._build_share()
         self._failure_sums = FailureSums([runner.lane.counters for runner in self._runners])
-        self._signals = Signals([runner.lane.counters for runner in self._runners], self._ages, settings.topic_names)
+        self._signals = Signals(
+            [runner.lane.counters for runner in self._runners],
+            self._ages,
+            settings.topic_names,
+            lambda: self._dispatcher.pace.cause in (Cause.UNREACHABLE, Cause.UNWELL),
+        )
         self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others, access)
         self._policy_topic = build_policy_follower(
             *(settings, self._controller, self._dispatcher, registry, self._instance),

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 
 from reconsume.sidecar.masking import MASK, text_without_secrets, url_without_secrets
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings.table import Fault, KeyPath, dotted
 
 LONGEST_SHOWN = 60
+KAFKA_PROPERTIES = (
+    "bootstrap.servers",
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.username",
+    "sasl.password",
+    "acks",
+)
+"""Properties that are suggested for similar names."""
 OTHER_KIND = re.compile(r"[-+]?[0-9.]+|true|false|null|yes|no|on|off|~|", re.I)
 """A text that YAML could read as another kind of value."""
 # The PEM settings hold whole keys; oauthbearer.config and extensions may hold credentials.
@@ -44,12 +54,27 @@ def unknown_key(fault: Fault) -> str:
     path, name = fault.path, str(fault.path[-1])
     if path[0] == "topics" and name == "order":
         return "a group has one order for all its topics: give this topic a group of its own, with its deliver.order"
-    close = difflib.get_close_matches(name, fault.known, n=1, cutoff=0.6)
-    if close:
-        return f"unknown key; did you mean {dotted((*path[:-1], close[0]))}?"
-    if len(path) == 1 and "." in name:
-        return f"unknown key; a property of librdkafka goes under kafka: kafka.{name}"
+    if close := most_similar(name, fault.known):
+        return f"unknown key; did you mean {dotted((*path[:-1], close))}?"
+    # `--set bootstrap.server=…` has given the key `bootstrap`.
+    begun = next((known for known in KAFKA_PROPERTIES if f"{known}.".startswith(f"{name}.")), None)
+    if len(path) == 1 and ("." in name or begun is not None):
+        intended = begun or most_similar(name, KAFKA_PROPERTIES) or name
+        return f"unknown key; properties of librdkafka go under kafka, like kafka.{intended}"
     return f"unknown key; known here: {', '.join(fault.known)}"
+
+
+def most_similar(name: str, known: Sequence[str]) -> str | None:
+    """Return the known key that a mistyped one is most likely meant to be; None if none is similar.
+
+    A key that has all its words comes first (`max_times`: max_reconsume_times, which also begins with the same word);
+    otherwise the letters decide.
+    """
+    words = name.split("_")
+    candidates = [key for key in known if set(words) <= set(key.split("_"))]
+    if candidates:
+        return min(candidates, key=lambda key: (key.split("_")[0] != words[0], len(key)))
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
 def shown(fault: Fault) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.errors import ContractError, RecordError
-from reconsume.sidecar.group_policy.hold_store import Selection, built
+from reconsume.sidecar.group_policy.hold_store import Selection, built, expect_main_topic
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.forms import actor_of
@@ -70,7 +70,7 @@ class HoldForms:
 
     def _begin(self, wanted: WantedHold, actor: Actor) -> None:
         """Write a hold. Raises RefusedError if it may not be, BrokerError and SetupError."""
-        planned = planned_hold(wanted, actor)
+        planned = planned_hold(wanted, actor, self._looks.settings.topic_names)
         lasts = render_duration(wanted.lasts_ms)
         self._audit.write("hold", actor, what=planned.what, lasts=lasts, why=planned.why)
         try:
@@ -95,9 +95,10 @@ class HoldForms:
         return self._render.redirect("/")
 
 
-def planned_hold(wanted: WantedHold, actor: Actor) -> HoldRecord:
-    """Return the record of a hold that begins now. Raises BadFormError if it may not be."""
+def planned_hold(wanted: WantedHold, actor: Actor, topics: Sequence[str]) -> HoldRecord:
+    """Return the record of a hold that begins now. `topics`: the main topics. Raises BadFormError if it may not be."""
     try:
+        expect_main_topic(wanted.selection, topics)
         return built(wanted.selection, wanted.lasts_ms, wanted.why, f"{actor.who}@ui")
     except ContractError as fault:
         raise BadFormError(str(fault)) from fault

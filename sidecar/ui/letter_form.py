@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from reconsume.sidecar.dlq import letters
 from reconsume.sidecar.dlq.letters import Eligibility, Filter, fault_of_text
 from reconsume.sidecar.dlq.topics import position_in
 
@@ -22,7 +23,7 @@ OPEN = "open"
 # A redrive from a list of another state than ready is refused: a state changes, so it is no condition of a filter, and
 # the redrive would take letters that the list does not show.
 STATES: Mapping[str, frozenset[Eligibility]] = {
-    OPEN: frozenset(Eligibility) - {Eligibility.REDRIVEN, Eligibility.DISMISSED, Eligibility.COPY},
+    OPEN: letters.OPEN,
     **{str(state): frozenset({state}) for state in Eligibility},
     "all": frozenset(Eligibility),
 }

@@ -152,7 +152,7 @@ def test_without_a_terminal_the_missing_options_are_named() -> None:
     shown = reconsume("init", "--topics", "orders", stdin="billing\n")
     assert (shown.exit_code, shown.stdout) == (2, "")
     said = " ".join(shown.stderr.split())
-    assert "no terminal to ask on: give --group; --bootstrap-servers; --url, or --mode" in said
+    assert "no terminal to ask on. These are missing: --group GROUP --bootstrap-servers HOST:PORT --url URL, or" in said
     assert list(Path().iterdir()) == []
 
 

@@ -204,7 +204,7 @@ def test_the_next_steps_of_the_manifests_begin_with_the_image_and_end_with_the_c
         "make image",
         "push it to the registry of the cluster, and name that under `images` in k8s/kustomization.yaml",
         "kubectl apply -k k8s",
-        "the main topics must be there",
+        "the main topics must exist",
         "kubectl create secret generic reconsume-ui --from-file=token=reconsume-operators.token",
     ]
     assert "# images: [{name: reconsume, newName: registry.example/reconsume}]" in Path(

@@ -139,11 +139,12 @@ def import_(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Put exported dead letters back into the DLQ, and redrive those that you edited.
+    """Import exported dead letters, and redrive edited ones.
 
-    Skips each dead letter that is in the DLQ already, by its id and its number of redrives. If its line has another
-    value, redrives it with that value, once, and with the header RETRY_EDITED, which says who changed the value, when,
-    and the SHA-256 of both values. The dead letter itself stays as it is. Importing a file twice is harmless.
+    Puts them back into the DLQ. Skips each dead letter that is in the DLQ already, by its id and its number of
+    redrives. If its line has another value, redrives it with that value, once, and with the header RETRY_EDITED, which
+    says who changed the value, when, and the SHA-256 of both values. The dead letter itself stays as it is. Importing a
+    file twice is harmless.
 
     A file with a bad line is refused as a whole. An imported letter's time in the DLQ is that of the import. Ends with
     3 when some letters were refused.

@@ -31,7 +31,7 @@ from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk, write
 from reconsume.sidecar.cli.terminal.program import Group
-from reconsume.sidecar.dlq.letters import MOST_REDRIVES, Eligibility, RedriveRequest
+from reconsume.sidecar.dlq.letters import MOST_REDRIVES, OPEN, Eligibility, RedriveRequest
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural, printable
 
@@ -65,7 +65,9 @@ def list_(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many.")] = 50,
     scan: ScanMost = SCANNED,
-    everything: Annotated[bool, typer.Option("--all", help="Also those that were dismissed.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also those that are redriven or dismissed, and copies.")
+    ] = False,
     most_redrives: Annotated[
         int, typer.Option("--max-redrives", min=1, help="What came back so often is quarantined.")
     ] = MOST_REDRIVES,
@@ -74,7 +76,8 @@ def list_(
 
     The state says what a redrive would do: ready, redriven (it was already), quarantined (it came back too often),
     forgotten (so old that Kafka no longer knows), copy (another dead letter with its id and attempt counts) or unfit.
-    What was dismissed (`settle --commit`) is shown by --all alone. When not all was looked at or shown, it says so.
+    Dead letters that were redriven or dismissed (`settle --commit`), and copies, are shown with --all or --state alone.
+    When not all was looked at or shown, it says so.
 
     \b
     Examples:
@@ -92,6 +95,8 @@ def list_(
     )
     options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in result.letters], CUT)
     sum_up(result)
+    if not result.matched and result.scanned and state is None and not everything:
+        talk("no open dead letter matches; --all also looks at those that were redriven or dismissed, and at copies")
 
 
 @command(app, "show")
@@ -136,10 +141,9 @@ def decision_on(there: DlqTopics, letter: Letter, verdict: Eligibility) -> Row |
 
 
 def states_of(text: str | None, *, everything: bool) -> frozenset[Eligibility]:
-    """Parse `--state`; None selects all but the dismissed ones, and `everything` all. Raises BadParameter if a state is
-    unknown."""
+    """Parse `--state`; None selects the open ones, and `everything` all. Raises BadParameter if a state is unknown."""
     if text is None:
-        return frozenset(Eligibility) - (frozenset() if everything else {Eligibility.DISMISSED})
+        return frozenset(Eligibility) if everything else OPEN
     try:
         return frozenset(Eligibility(word.strip()) for word in text.split(","))
     except ValueError as fault:

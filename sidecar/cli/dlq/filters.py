@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from reconsume.sidecar.group_policy.action_store import ActionStore
 
 SCANNED = 1_000_000
+STATUS = re.compile("[1-5][0-9]{2}")
+"""An HTTP status as a user may type it in place of its class."""
 
 Ident = Annotated[
     str,
@@ -85,6 +88,8 @@ def filter_of(options: FilterOptions) -> Filter:
     for text in options.texts:
         if fault := fault_of_text(text):
             raise typer.BadParameter(fault)
+    for status in filter(STATUS.fullmatch, options.reasons or ()):
+        talk(f"warning: no dead letter has the reason {status}: the class of a status is http-{status}")
     ids = unique(options.ids)
     for ident in ids:
         record_id(ident)

@@ -138,14 +138,14 @@ def show(
         bool, typer.Option("--value", help="Show key and value, too: of its newest copy, or from its main topic.")
     ] = False,
 ) -> int:
-    """Show one record: what the view says, and its journey; or what waits of a key.
+    """Show one record and its journey, or the queue of a key.
 
-    The journey is its events: when it failed, why, and how long it waited. They are read from the events topic, which
-    keeps them for a week, so that the journey of an older record is not complete; then it is said. With --key the queue
-    topics of an ordered group are read: the first record of the key that waits, and those behind it, in their order.
-    A record that is not done and has no events yet, such as one that is retried in place, is looked for in its main
-    topic. With --value the newest copy of the record is searched, as by `find`; of a record that is done, the one in
-    the main topic, while that still has it.
+    The view says where the record is. The journey is its events: when it failed, why, and how long it waited. They are
+    read from the events topic, which keeps them for a week, so the journey of an older record is not complete; then
+    that is said. With --key the queue topics of an ordered group are read: the first record of the key that waits, and
+    those behind it, in their order. A record that is not done and has no events yet, such as one that is retried in
+    place, is looked for in its main topic. With --value the newest copy of the record is searched, as by `find`; of a
+    record that is done, the one in the main topic, while that still has it.
 
     \b
     Examples:

@@ -17,19 +17,18 @@ from typer.core import TyperGroup
 from reconsume.sidecar.cli.terminal.exit_codes import WRONG_USAGE, json_error
 from reconsume.sidecar.cli.terminal.output import Format
 
-DOCS = "docs"
-"""Where the pages are: a folder of the repository, or the address of the site that `make docs` builds."""
 PAGES = {
-    "acls": "security.md",
-    "config": "configuration.md",
-    "dev": "demo.md",
-    "dlq": "dead-letters.md",
-    "policy": "running.md",
-    "retries": "running.md",
-    "topics": "topics.md",
-    "view": "spark.md",
+    "acls": "Security",
+    "config": "Configuration",
+    "dev": "The demo",
+    "dlq": "Dead letters",
+    "policy": "Running it",
+    "retries": "Running it",
+    "topics": "What it writes to Kafka",
+    "view": "The group-wide view: Spark",
 }
-"""The page of each group of commands; any other help names the reference."""
+"""The title of the page on each group of commands; any other help names the reference. An installed package has no
+files of pages, so no text names one by its path."""
 OTHER = "Commands"
 
 
@@ -51,9 +50,9 @@ class Group(TyperGroup):
                 formatter.write_dl(rows)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write where the documentation is."""
+        """Write which page of the documentation is about these commands."""
         formatter.write_paragraph()
-        formatter.write_text(f"Documentation: {DOCS}/{PAGES.get(ctx.info_name or '', 'reference.md')}")
+        formatter.write_text(f"Documentation: the page '{PAGES.get(ctx.info_name or '', 'Command line')}'")
 
 
 class Program(Group):
@@ -72,6 +71,15 @@ class Program(Group):
                 _add_example(error)
             elif type(error).__name__ == "NoSuchOption":
                 _keep_similar(error)
+            _drop_words_of_pydantic(error)
+            raise
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """Parse the options of the root, as typer does."""
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except Exception as error:
+            _drop_words_of_pydantic(error)
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -112,6 +120,13 @@ def _keep_similar(error: Any) -> None:
     name, known = error.option_name.lstrip("-"), error.possibilities or []
     similar = difflib.get_close_matches(name, [one.lstrip("-") for one in known])
     error.possibilities = [one for one in known if one.lstrip("-") in similar]
+
+
+def _drop_words_of_pydantic(error: Any) -> None:
+    """Reword an invalid value: newer versions of typer show the sentence of pydantic, which names no option."""
+    if type(error).__name__ == "BadParameter":
+        text = error.message.removeprefix("Value error, ").partition(", unable to parse")[0]
+        error.message = text.replace("Input should be", "must be")
 
 
 def _add_example(error: Any) -> None:

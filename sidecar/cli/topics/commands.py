@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -60,7 +61,7 @@ def plan(options: Options) -> None:
 def check(options: Options) -> int:
     """List what is wrong with the topics.
 
-    Each finding says how to mend it. Ends with 1 when there is one.
+    Each finding says how to repair it. Ends with 1 when there is one.
 
     \b
     Example:
@@ -69,7 +70,7 @@ def check(options: Options) -> int:
     cluster, settings, steps = look(options)
     rows = [row for step in steps for row in findings(step)] + leftover_rows(cluster, settings)
     rows += missing_outputs(settings, cluster.topic_names())
-    options.output.rows(("topic", "finding", "mend"), rows)
+    options.output.rows(("topic", "finding", "repair"), rows)
     for warning in refused_names(steps, cluster.topic_names()):
         talk(warning)
     if unused := unused_levels(settings, cluster.topic_names()):
@@ -172,7 +173,7 @@ def look(options: Options) -> tuple[Cluster, Settings, tuple[Step, ...]]:
     if absent:
         raise ContractError(
             f"no such main topic: {', '.join(absent)}; create it first, since the group's own topics follow the main "
-            "topics' partitions, replicas and sizes"
+            f"topics' partitions, replicas and sizes, for example by `{creating(settings, absent)}`"
         )
     sources = [source_of(mains[name]) for name in settings.topic_names]
     # Broadcast mode retries nothing and belongs to no consumer group: it has no topics of its own.
@@ -185,11 +186,17 @@ def look(options: Options) -> tuple[Cluster, Settings, tuple[Step, ...]]:
     return cluster, settings, make_plan(specs, cluster.find(spec.name for spec in specs))
 
 
+def creating(settings: Settings, names: Sequence[str]) -> str:
+    """Return a command that creates main topics, with three partitions and the cluster's own number of replicas."""
+    create = ["kafka-topics.sh", "--bootstrap-server", settings.kafka["bootstrap.servers"], "--create"]
+    return " && ".join(shlex.join([*create, "--topic", name, "--partitions", "3"]) for name in names)
+
+
 def findings(step: Step) -> list[Row]:
     """Return the rows that `check` prints about one topic."""
     if step.action == "create":
-        return [{"topic": step.topic, "finding": "it does not exist", "mend": hint("topics apply")}]
-    return [{"topic": step.topic, "finding": finding.finding, "mend": finding.mend} for finding in step.findings]
+        return [{"topic": step.topic, "finding": "it does not exist", "repair": hint("topics apply")}]
+    return [{"topic": step.topic, "finding": finding.finding, "repair": finding.mend} for finding in step.findings]
 
 
 def leftover_rows(cluster: Cluster, settings: Settings) -> list[Row]:
@@ -204,7 +211,7 @@ def leftover_rows(cluster: Cluster, settings: Settings) -> list[Row]:
         {
             "topic": level.name,
             "finding": f"at most {plural(waiting, 'retry')} waiting here of {level.topic}, no longer configured",
-            "mend": f"put {level.topic} back into topics:, or let a running sidecar make dead letters of them",
+            "repair": f"put {level.topic} back into topics:, or let a running sidecar make dead letters of them",
         }
         for level, waiting in leftovers(cluster, settings.names, settings.topic_names)
     ]
@@ -212,7 +219,7 @@ def leftover_rows(cluster: Cluster, settings: Settings) -> list[Row]:
         {
             "topic": one.name,
             "finding": f"at most {plural(one.waiting, 'record')} waiting here unread: {one.because}",
-            "mend": one.mend,
+            "repair": one.mend,
         }
         for one in unowned_queues(cluster, settings.names, settings.topic_names, in_order=settings.drained)
     ]
@@ -237,7 +244,7 @@ def sum_up(steps: Sequence[Step], results: Sequence[CreateResult]) -> int:
     differing = [step for step in steps if step.action == "differs"]
     if differing:
         count = f"{len(differing)} of {plural(len(steps), 'topic')}"
-        talk(f"warning: {count} differ; `{hint('topics check')}` says how to mend that")
+        talk(f"warning: {count} differ; `{hint('topics check')}` says how to repair that")
     failed = [result for result in results if result.state == "failed"]
     if not failed:
         return DONE

@@ -74,8 +74,8 @@ def missing_outputs(settings: Settings, there: Collection[str]) -> list[Row]:
     empty = [glob for glob in globs if not fnmatch.filter(there, glob)]
     mend = "create it, or take it out of deliver.outputs: an answer that has records for it is a failure"
     return [
-        *({"topic": name, "finding": "does not exist, or may not be seen", "mend": mend} for name in missing),
-        *({"topic": glob, "finding": "no topic that may be seen has such a name", "mend": mend} for glob in empty),
+        *({"topic": name, "finding": "does not exist, or may not be seen", "repair": mend} for name in missing),
+        *({"topic": glob, "finding": "no topic that may be seen has such a name", "repair": mend} for glob in empty),
     ]
 
 
@@ -93,5 +93,5 @@ def unused_levels(settings: Settings, there: Collection[str]) -> str | None:
     return (
         f"{plural(len(levels), 'topic')} of an earlier configuration: {', '.join(levels)}; running sidecars deliver "
         "what waits there. Use them again by `retry.levels: table` or a list that has them, or delete them once "
-        "they are empty (docs/topics.md)"
+        "they are empty"
     )

@@ -24,6 +24,8 @@ MOST_ENTRIES = 3
 """Entries of a list of errors that are taken."""
 DEEPEST, LONGEST_NAME = 8, 64
 """Members of the place of an error, and characters of each."""
+HTTP = "http-"
+"""How the class of a failure begins if the service gave a status and no word of its own."""
 PROBLEM = b"application/problem+json"
 JSON = b"application/json"
 UNLABELLED = (b"", b"text/plain")
@@ -67,6 +69,17 @@ def failure_text(content_type: bytes, noted: VerdictHeaders, body: bytes, wanted
     if not reason and wanted == "body" and kind:
         reason = body[: FIRST_CHARACTERS * 4].decode(errors="replace")[:FIRST_CHARACTERS]
     return one_line(text_without_secrets(reason))
+
+
+def unkept(content_type: bytes, noted: VerdictHeaders, size: int, wanted: FailureText) -> str:
+    """Return a text which says that a body could be kept as the reason and is not; empty if that is not so.
+
+    `size`: bytes of the body. Without it a reader of `http-500` would think that the service had said nothing.
+    """
+    if wanted != "problem" or not size or is_encoded(noted) or not says_why(content_type, "body"):
+        return ""
+    kind = one_line(kind_of(content_type)[:LONGEST_NAME].decode("ascii", "replace"))
+    return f"the {kind or 'unlabelled'} body is not kept (deliver.failure_text)"
 
 
 def text_of_json(body: bytes, *, problem: bool) -> str:
@@ -127,6 +140,21 @@ def dotted(loc: Any) -> str:
 def text_of_error(error: Any) -> str:
     """Return the reason in the first entry of a list `errors`."""
     return text(error) or text(member(error, "message")) or text(member(error, "detail"))
+
+
+def explained(
+    judged: Any, content_type: bytes, noted: VerdictHeaders, body: bytes, size: int, wanted: FailureText
+) -> Any:
+    """Return the judgement of a failing answer with its text: what the body says, or that the body is not kept.
+
+    `body`: what was read of the body; `size`: its bytes. A word of the service's own needs no word about its body.
+    """
+    if kept := failure_text(content_type, noted, body, wanted):
+        return with_text(judged, kept)
+    outcome = judged.outcome if isinstance(judged, WholeRefused) else judged
+    if isinstance(outcome, Failed | Rejected) and outcome.reason.startswith(HTTP):
+        return with_text(judged, unkept(content_type, noted, size, wanted))
+    return judged
 
 
 def with_text(judged: Any, text: str) -> Any:

@@ -15,7 +15,7 @@ from reconsume.sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Failed, O
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.delivery.push.answer_room import UNCOUNTED, AnswerRoom
 from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
-from reconsume.sidecar.delivery.push.failure_text import failure_text, kind_of, says_why, with_text
+from reconsume.sidecar.delivery.push.failure_text import explained, kind_of, says_why
 from reconsume.sidecar.delivery.push.repeated_length import without_repeated_length
 from reconsume.sidecar.delivery.verdict import (
     CONTENT_ENCODING,
@@ -225,8 +225,8 @@ class ResponseReader:
         if isinstance(judged, OddAnswer):
             self._odd(judged.kinds)
             judged = judged.judged
-        if self._says_why and (text := failure_text(self._type, self._noted, body, self._rules.failure_text)):
-            judged = with_text(judged, text)
+        if self._status >= 300 and self._rules.failure_text != "none":
+            judged = explained(judged, self._type, self._noted, body, self._size, self._rules.failure_text)
         found: Judged = judged
         return found
 

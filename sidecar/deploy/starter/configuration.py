@@ -76,7 +76,9 @@ LINES = (
     Line(("deliver", "mode"), "The service asks the sidecar's API for records.", (PULL,)),
     Line(("deliver", "mode"), "The service reads Kafka itself, and posts its failures to the sidecar.", (RELAY,)),
     Line(
-        URL, "The service's address. A 2xx answer means done, any other a retry, but for 429 and an outage.", ("push",)
+        URL,
+        "The service's address. A 2xx response means done, any other a retry, except 429 and in an outage.",
+        ("push",),
     ),
     Line(("deliver", "concurrency"), "Requests in flight at most.", ("push",)),
     Line(("deliver", "timeout"), "How long one delivery may take; then it has failed.", ("push",)),
@@ -90,13 +92,15 @@ LINES = (
     Line(("retry", "max_reconsume_times"), "Retries after the first delivery; then the record goes to the DLQ."),
     Line(("retry", "ladder"), "The waits: rocketmq (10s to 2h), pulsar (1s to 30m), or a list like [10s, 1m, 1h]."),
     Line(("api",), "Where the sidecar itself listens."),
-    Line(("api", "listen"), "The API for the service beside it."),
+    Line(("api", "listen"), "The API for the service next to it."),
     Line(("api", "probe_listen"), "Probes and metrics for the kubelet and Prometheus."),
     Line(("operators",), "Who may change the group by the API and the dashboard: hold, settle, redrive."),
     Line(
         ("operators", "token_file"),
-        "The file with their tokens; `reconsume init` wrote reconsume-operators.token. null: nobody may.",
+        "The file with their tokens, which `reconsume init` wrote. Without it nobody may.",
+        example="reconsume-operators.token",
     ),
+    Line(("operators", "audit_file"), "A file with one line for each change.", example="reconsume-audit.jsonl"),
 )
 SECTIONS = frozenset(line.path[:-1] for line in LINES)
 HEAD = """\
@@ -145,7 +149,9 @@ def configuration(answers: Answers) -> str:
     lines = [line for line in LINES if not line.modes or answers.mode in line.modes]
     text = HEAD.format(group=answers.group) + "".join(rendered(line, values) for line in lines)
     document = read_yaml(text)
-    if not isinstance(document.value, dict) or document.faults or validate(document.value)[1]:
+    sections = document.value if isinstance(document.value, dict) else {}
+    # A section of comments alone is null, and sets nothing.
+    if document.faults or validate({name: value for name, value in sections.items() if value is not None})[1]:
         raise ValueError("the file would not say the answers")
     return text
 

@@ -79,7 +79,7 @@ configMapGenerator:
 # Where the Prometheus Operator is installed, it scrapes each pod:
 # components: [monitoring]
 # Where Kafka wants a login: a Secret with a file `password`, mounted into the sidecar by the annotation
-# reconsume.io/secrets and into the Job by hand; kafka: then has sasl.password.file (docs/security.md).
+# reconsume.io/secrets and into the Job by hand; kafka: then has sasl.password.file (see the page Security).
 # secretGenerator:
 #   - name: @name@-kafka
 #     files: [password]

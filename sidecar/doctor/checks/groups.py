@@ -44,6 +44,8 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
     findings += [*neighbours(names.group, others), *hidden_topics(denied)]
     if len(others) > MOST:
         findings.append(not_checked(f"{len(others) - MOST} of {plural(len(others), 'other group')}"))
+    if not others:
+        return findings or [ok("this user sees no other group")]
     return findings or [
         ok(f"none of {plural(len(others), 'other group')} that this user may see reads this group's topics")
     ]

@@ -27,7 +27,10 @@ LARGEST_STATUS = 16 * 1024 * 1024
 LATE = 60_000
 """ms by which a retry may be late."""
 SEE = "see `partitions`, `pace_reason` and `last_error` in its /status"
-ODD = "docs/service.md says what each means; `deliver.verdicts: header` reads no body"
+ODD = (
+    "the page 'What your service sees' of the documentation says what each means; `deliver.verdicts: header` reads no "
+    "body"
+)
 JOIN = (
     "INCONSISTENT_GROUP_PROTOCOL: stop the group's other clients, which divide partitions in another way; "
     "INVALID_SESSION_TIMEOUT: bring kafka.session.timeout.ms within the brokers' bounds; "
@@ -38,11 +41,11 @@ MORE_FILES = (
 )
 PACES = ("outage", "probing")
 OUTAGES = {
-    "unreachable": "delivers nothing: its service is unreachable",
-    "failing": "delivers one record a second, and all fail: each failure uses up a retry",
-    "unwell": "delivers nothing: its health URL does not say that the service is well",
+    "unreachable": "now its service is unreachable, so that nothing is delivered",
+    "failing": "now one record a second is delivered, and all fail: each failure uses up a retry",
+    "unwell": "now its health URL does not say that the service is well, so that nothing is delivered",
 }
-"""What an instance does in an outage, by its cause."""
+"""What is so in an outage at present, by its cause. An outage can change its cause, so its duration stands before."""
 RUN = "start an instance"
 START = "start its service, or correct deliver.url and deliver.health_url"
 
@@ -102,9 +105,11 @@ def rejecting(name: str, refused: Sequence[RefusedTold], wall: int) -> Iterator[
 
 def slowed(name: str, pace: str, duration: int, reason: str, cause: str = "") -> Iterator[Finding]:
     """Report a pace that is not open. `duration`: ms for which it has lasted. `cause`: of an outage."""
-    why = f", for {ago(duration)}" + (f": {reason}" if reason else "")
+    said = f": {reason}" if reason else ""
+    why = f", for {ago(duration)}{said}"
     if pace in PACES:
-        yield fail(f"{name} {OUTAGES.get(cause, 'delivers only probes')}{why}", "look at its service")
+        now = OUTAGES.get(cause, "now only probes are delivered")
+        yield fail(f"{name} has been in an outage for {ago(duration)}; {now}{said}", "look at its service")
     elif pace == "throttled":
         yield warn(f"{name} is slowed down{why}", "look at its service")
     elif pace == "waiting":

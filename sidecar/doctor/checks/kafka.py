@@ -38,7 +38,7 @@ def addresses(kafka: Mapping[str, str], brokers: Iterable[str]) -> Iterable[Find
     dead = [address for address in servers if address not in away and not connects(address)]
     if dead:
         yield warn(
-            f"bootstrap.servers has addresses where nobody answers: {listed(dead)}", "take them out, or mend them"
+            f"bootstrap.servers has addresses where nobody answers: {listed(dead)}", "take them out, or repair them"
         )
 
 

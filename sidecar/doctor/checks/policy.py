@@ -22,7 +22,11 @@ def policy(records: Sequence[PolicyTopicRecord] | None, settings: Settings) -> l
     if records is None:
         return [not_checked(UNKNOWN, hint("topics apply"))]
     record = policy_of(records)
-    return list(judged(record, settings)) if record is not None else [ok("none is set: each configuration holds")]
+    return (
+        list(judged(record, settings))
+        if record is not None
+        else [ok("none is set: each instance follows its configuration")]
+    )
 
 
 def policy_of(records: Sequence[PolicyTopicRecord] | None) -> PolicyRecord | None:

@@ -47,7 +47,7 @@ def progress(cluster: Cluster, group: GroupShape, records: Sequence[PolicyTopicR
         if group_state is not None and not group_state.members:
             findings.append(idle(name, last_seen(records), lasting, now))
         findings += behind(cluster, name, committed, now)
-    return findings or [ok("nothing is about to expire")]
+    return findings or [ok("no progress is about to expire")]
 
 
 def has_records(cluster: Cluster, topic: str) -> bool:

@@ -21,7 +21,7 @@ from reconsume.topics.reasons import reason_text
 HERE = "start the service, or correct deliver.url; doctor must run where the sidecar runs, in its pod"
 
 PAGE = "a proxy in between may want a login: correct deliver.url"
-ANSWERS = "see docs/service.md for what an answer means"
+ANSWERS = "the page 'What your service sees' of the documentation says what a response means"
 EVERY = frozenset({"http-401", "http-403", "http-404", "http-405", "http-415"})
 """Classes of a failure that every record would meet: the hint says what to do."""
 WRONG_PLACE: Mapping[str, str] = {
@@ -60,7 +60,7 @@ def listening(key: str, url: str, deliver: Deliver, credentials: ServiceCredenti
     except ValueError as fault:
         yield fail(f"{key}: {fault}")
     except OSError as fault:
-        yield fail(f"{key}: {shown} cannot be connected to: {fault}", HERE)
+        yield fail(f"{key}: {shown} cannot be connected to: {fault.strerror or fault}", HERE)
 
 
 def time_of_signatures(deliver: Deliver, credentials: ServiceCredentials) -> Finding:

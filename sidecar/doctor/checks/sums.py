@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.pace.state_names import Cause, State
 from reconsume.sidecar.core.record import Now, Partition
 from reconsume.sidecar.core.undelivered import Age, stalled
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
@@ -20,13 +21,16 @@ from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.topics.instance_sums import DEAD_LETTERS_MS, FAILURES_MS, InstanceSums, TopicLag
-from reconsume.topics.policy_record import InstanceHeard
+from reconsume.topics.policy_record import InstanceHeard, PaceTold, SubscriptionRecord
 
 FEWEST = 20
 """Attempts of a topic below which no share is judged."""
 WARN_SHARE, FAIL_SHARE = 0.1, 0.5
-STALLED = "see `partitions` in /status of the instance that has it: docs/runbook.md, ReconsumePartitionStalled"
-UNTOLD = "the policy topic cannot be read, where instances say it"
+STALLED = (
+    "see `partitions` in /status of the instance that has it, and ReconsumePartitionStalled on the page 'Runbook' of "
+    "the documentation"
+)
+UNTOLD = "the policy topic cannot be read, where the instances report this"
 START = "start an instance, or wait a minute for its heartbeat"
 
 
@@ -42,22 +46,29 @@ def running_sums(records: Sequence[PolicyTopicRecord] | None, at: Now) -> Runnin
     """Return the sums of the instances that run."""
     if records is None:
         return RunningSums((), (not_checked(UNTOLD, "see the checks of topics and rights"),), 0)
-    running = [
+    heartbeats = running(records, at)
+    sums = tuple(record.sums for record in heartbeats if record.sums is not None)
+    if not sums:
+        return RunningSums((), (not_checked("no running instance reports this", START),), 0)
+    missing = []
+    if len(sums) < len(heartbeats):
+        missing.append(
+            not_checked(f"no report yet from {plural(len(heartbeats) - len(sums), 'running instance')}", START)
+        )
+    if omitted := sum(one.omitted for one in sums):
+        missing.append(not_checked(f"{plural(omitted, 'topic')} had no room in heartbeats", "see the metrics"))
+    return RunningSums(sums, tuple(missing), max(0, at.wall_ms - min(one.at for one in sums)))
+
+
+def running(records: Sequence[PolicyTopicRecord], at: Now) -> list[SubscriptionRecord]:
+    """Return the heartbeats of the instances that run."""
+    return [
         heartbeat.record
         for heartbeat, _ in records
         if isinstance(heartbeat, InstanceHeard)
         and heartbeat.record is not None
         and heartbeat.record.at > at.wall_ms - SILENT_AFTER
     ]
-    sums = tuple(record.sums for record in running if record.sums is not None)
-    if not sums:
-        return RunningSums((), (not_checked("no running instance says it", START),), 0)
-    missing = []
-    if len(sums) < len(running):
-        missing.append(not_checked(f"{plural(len(running) - len(sums), 'running instance')} did not say it yet", START))
-    if omitted := sum(one.omitted for one in sums):
-        missing.append(not_checked(f"{plural(omitted, 'topic')} had no room in heartbeats", "see the metrics"))
-    return RunningSums(sums, tuple(missing), max(0, at.wall_ms - min(one.at for one in sums)))
 
 
 def failures(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Finding]:
@@ -103,8 +114,14 @@ def dead_letters(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[F
 def lag(records: Sequence[PolicyTopicRecord] | None, topics: Collection[str], at: Now) -> list[Finding]:
     """Report main topics and partitions whose oldest undelivered record has waited for long."""
     sums, missing, oldest_ms = running_sums(records, at)
-    findings = [*missing, *waiting(newest(sums), topics)] if sums else list(missing)
+    away = tuple(one.sums for one in running(records or (), at) if one.sums is not None and is_away(one.pace))
+    findings = [*missing, *waiting(newest(sums), topics, frozenset(newest(away)))] if sums else list(missing)
     return dated(findings, sums, oldest_ms)
+
+
+def is_away(pace: PaceTold | None) -> bool:
+    """Return whether an outage keeps an instance from delivering anything, which the check of instances reports."""
+    return pace is not None and pace.state == State.OUTAGE and pace.cause in (Cause.UNREACHABLE, Cause.UNWELL)
 
 
 def newest(sums: Sequence[InstanceSums]) -> dict[Partition, TopicLag]:
@@ -115,13 +132,18 @@ def newest(sums: Sequence[InstanceSums]) -> dict[Partition, TopicLag]:
     return lags
 
 
-def waiting(lags: Mapping[Partition, TopicLag], topics: Collection[str]) -> Iterator[Finding]:
-    """Yield the findings about main topics."""
+def waiting(
+    lags: Mapping[Partition, TopicLag], topics: Collection[str], away: Collection[Partition] = ()
+) -> Iterator[Finding]:
+    """Yield the findings about main topics. `away`: partitions of instances that deliver nothing in an outage."""
     ages = [Age(source, lag.oldest) for source, lag in lags.items()]
     # Of the other partitions of an instance only the oldest is known, and not its number.
     ages += [Age(Partition(lag.topic, -1 - lag.partition), lag.next) for lag in lags.values() if lag.next is not None]
     stalled_ages = [age for age in stalled(ages) if age.source.number >= 0]
     for source, waited_ms in stalled_ages:
+        if source in away:
+            yield ok(f"{source}: waits for the end of an outage, see the check of instances")
+            continue
         grows = ", and this grows" if lags[source].grows else ""
         topic, number = source
         yield warn(f"{topic}[{number}]: its oldest undelivered record has waited for {ago(waited_ms)}{grows}", STALLED)

@@ -22,7 +22,7 @@ def start_job() -> str:
 def dead_view(cluster: Cluster, group: GroupShape) -> list[Finding]:
     """Report how far the view is behind the events."""
     if not group.view:
-        return [ok("not followed here (view.enabled is false)")]
+        return [ok("not used here (view.enabled is false)")]
     names = group.names
     topics, denied = cluster.topics([names.events, *group.rows])
     if denied:

@@ -50,7 +50,7 @@ def letter(group: GroupTopics, number: int, value: bytes, partition: int = 0, **
 
 def listed(call: Call, *words: str) -> dict[str, str]:
     """The state of each dead letter, by partition and offset."""
-    found = call("list", *words)
+    found = call("list", "--all", *words)
     assert found.exit_code == 0, found.output
     return {row["place"].split(":", 1)[1]: row["state"] for row in rows(found)}
 

@@ -35,6 +35,9 @@ def test_list_shows_the_newest_first_with_their_state_and_says_what_it_has_not_s
     assert "looked at 1 dead letter, 1 matches\n" in call("list", "--scan", "1").stderr
     assert "incomplete" not in shown.stderr
     assert [row["reason"] for row in rows(call("list", "--reason", "timeout"))] == ["timeout"]
+    by_status = call("list", "--reason", "500")
+    assert rows(by_status) == []
+    assert "no dead letter has the reason 500: the class of a status is http-500" in by_status.stderr
     assert len(rows(call("list", "--since", "1h"))) == 3
     assert len(rows(call("list", "--until", "1h"))) == 1
     cut = call("list", "--scan", "2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
@@ -23,6 +24,10 @@ def commands(group: typer.Typer, above: tuple[str, ...] = ()) -> Iterator[tuple[
 
 COMMANDS = list(commands(app))
 GROUPS = {words[:-1] for words in COMMANDS if words}
+TITLES = {
+    page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+    for page in (Path(__file__).parents[3] / "docs").glob("*.md")
+}
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words) or "reconsume")
@@ -31,6 +36,9 @@ def test_help_is_printed_by_every_command_and_group(words: tuple[str, ...]) -> N
     assert shown.exit_code == 0
     assert shown.stderr == ""
     assert shown.stdout.startswith(f"Usage: {' '.join(('reconsume', *words))} ")
+    assert [line for line in shown.stdout.splitlines() if line.startswith("  ") and line.endswith("...")] == []
+    page = shown.stdout.rpartition("Documentation: the page '")[2].partition("'")[0]
+    assert words not in GROUPS or page in TITLES
 
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words not in GROUPS], ids=" ".join)

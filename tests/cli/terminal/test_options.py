@@ -53,6 +53,17 @@ def test_an_unknown_format_is_wrong_usage(file: Path) -> None:
     shown = reconsume("config", "show", "-c", file, "-o", "xml")
     assert shown.exit_code == 2
     assert shown.stdout == ""
+    assert "'xml' is not one of" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["-o", "xml", "holds"], ["doctor", "--role", "x"], ["dlq", "list", "--limit", "0.5"]]
+)
+def test_a_wrong_value_is_named_without_the_words_of_a_library(words: list[str]) -> None:
+    shown = reconsume(*words)
+    assert shown.exit_code == 2
+    assert "Value error" not in shown.stderr
+    assert "Input should" not in shown.stderr
 
 
 @pytest.mark.parametrize("words", [["nope"], ["topics", "nope"], ["config", "show", "--nope"], ["run", "extra"]])

@@ -97,9 +97,9 @@ def test_apply_creates_what_check_then_finds_good(topics: Call, group: str) -> N
     assert rows(before)[f"{group}-DLQ"] == {
         "topic": f"{group}-DLQ",
         "finding": "it does not exist",
-        "mend": rows(before)[f"{group}-DLQ"]["mend"],
+        "repair": rows(before)[f"{group}-DLQ"]["repair"],
     }
-    assert rows(before)[f"{group}-DLQ"]["mend"].startswith("reconsume topics apply -c ")
+    assert rows(before)[f"{group}-DLQ"]["repair"].startswith("reconsume topics apply -c ")
     applied = topics("apply", "--yes")
     assert applied.exit_code == 0
     assert {row["result"] for row in rows(applied).values()} == {"created"}
@@ -140,7 +140,7 @@ def test_check_says_all_that_is_wrong_with_a_topic_and_how_to_mend_it(topics: Ca
     said = " ".join(row["finding"] for row in found)
     for part in ("1 partition", "compaction", "max.message.bytes is 1000", "message.timestamp.type is CreateTime"):
         assert part in said
-    assert all(row["mend"].startswith("kafka-") for row in found)
+    assert all(row["repair"].startswith("kafka-") for row in found)
 
 
 @pytest.mark.parametrize(("partitions", "count"), [(1, "1 partition, and"), (3, "3 partitions, and")])
@@ -155,7 +155,7 @@ def test_check_names_a_queue_topic_that_would_lose_or_stop_what_waits(
     said = " ".join(row["finding"] for row in found)
     for part in (count, "records that wait behind a key", "retention.ms is 3600000 (1h)", "max.message.bytes is 1000"):
         assert part in said
-    assert all(queue in row["mend"] or "topics apply" in row["mend"] for row in found)
+    assert all(queue in row["repair"] or "topics apply" in row["repair"] for row in found)
 
 
 def test_dry_run_asks_the_broker_and_creates_nothing(topics: Call) -> None:
@@ -189,6 +189,7 @@ def test_missing_main_topics_are_named_all_at_once(topics: Call, main_topic: str
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert "no such main topic: nope-a, nope-b; create it first" in shown.stderr
     assert main_topic not in shown.stderr
+    assert "--create --topic nope-a --partitions 3 && kafka-topics.sh" in shown.stderr
 
 
 def test_a_broker_that_is_away_is_one_sentence_and_no_long_wait(topics: Call) -> None:

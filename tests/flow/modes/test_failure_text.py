@@ -28,12 +28,13 @@ def problem(body: bytes, kind: str = "application/problem+json") -> Answer:
 
 
 HOSTILE = b'{"title": "x\\n2026 ERROR forged\\u001b[2J\\u202e", "detail": "<script>alert(1)</script>"}'
+UNKEPT = "the {} body is not kept (deliver.failure_text)"
 CASES = {
     "problem": (problem(b'{"title": "Bad sku", "detail": "no sku 7"}'), "http-400", "Bad sku: no sku 7"),
     "hostile": (problem(HOSTILE), "http-400", "x 2026 ERROR forged [2J : <script>alert(1)</script>"),
-    "plain": (problem(b"not for us", "text/plain"), "http-400", ""),
-    "array": (problem(b"[1, 2]"), "http-400", ""),
-    "huge": (problem(b'{"title": "' + b"x" * 400_000 + b'"}'), "http-400", ""),
+    "plain": (problem(b"not for us", "text/plain"), "http-400", UNKEPT.format("text/plain")),
+    "array": (problem(b"[1, 2]"), "http-400", UNKEPT.format("application/problem+json")),
+    "huge": (problem(b'{"title": "' + b"x" * 400_000 + b'"}'), "http-400", UNKEPT.format("application/problem+json")),
 }
 MODES: dict[str, Config] = {
     "bare": {"deliver": {"outage_failures": None}},

@@ -47,7 +47,16 @@ POLICY = (
 """What a policy says: settings, and nothing of records."""
 PARTITION = (
     *("lane", "topic", "partition", "level", "state", "position", "in_flight", "refused_copies", "next_due_in"),
-    *("overdue_for", "blocked_keys", "behind_records", "oldest_for", "on_hold", "parked_keys", "undelivered_for"),
+    *(
+        "overdue_for",
+        "blocked_keys",
+        "behind_records",
+        "oldest_for",
+        "on_hold",
+        "parked_keys",
+        "undelivered_for",
+        "retried_in_place",
+    ),
 )
 OPEN = {
     *ROW,

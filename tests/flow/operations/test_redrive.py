@@ -211,7 +211,7 @@ def test_what_came_back_too_often_is_quarantined(stage: Stage) -> None:
         until(lambda: len(again(stage)) == redrives + 1, SECONDS, "it is dead again")  # noqa: B023 - called at once
     code, rows, _ = dlq(stage.group, stage.folder, "redrive", *loops, "--yes")
     assert [(row["action"], row["letters"]) for row in rows] == [("quarantined", 1)]
-    code, rows, _ = dlq(stage.group, stage.folder, "list", *loops)
+    code, rows, _ = dlq(stage.group, stage.folder, "list", "--all", *loops)
     assert [(row["redrives"], row["state"]) for row in rows] == [(2, "quarantined"), (1, "redriven"), (0, "redriven")]
 
 

@@ -60,7 +60,7 @@ def test_a_refusal_is_told_with_the_peer_and_nothing_that_the_caller_wrote(guard
 
 def test_every_refused_change_is_told_by_the_calls_own_path(sidecar: Operation, token_file: Path, told: Told) -> None:
     """Given a change that is refused for whatever reason, then the line has the path as the API defines it."""
-    calls = hold_routes(cast(Any, None), cast(Any, None))
+    calls = hold_routes(cast(Any, None), cast(Any, None), ())
     with_token = {"Authorization": "Bearer a-named-long-secret"}
     with serving(build_app(sidecar, lambda: b"", Access(token_file, operators=token_file), calls)) as port:
         for method, target, headers in (

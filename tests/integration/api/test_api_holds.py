@@ -74,7 +74,7 @@ def place(topic: Topic, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         Operation(),
         lambda: b"",
         Access(None, LOOPBACK_NAMES, operators=token),
-        calls=hold_routes(Keeper(), lambda: topic),
+        calls=hold_routes(Keeper(), lambda: topic, ("orders",)),
     )
     with serving(app) as place:
         yield place
@@ -135,6 +135,7 @@ def test_what_may_be_held(
         {**GOOD, "why": "x" * 1_001},
         {**GOOD, "why": "\x1b[2J"},
         {**GOOD, "topic": ""},
+        {**GOOD, "topic": "odrers"},
         {**GOOD, "topic": 1},
         {**GOOD, "level": "soon"},
         {**GOOD, "key": "a", "key_base64": "YQ=="},

@@ -75,7 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | int]:
     token = tmp_path_factory.mktemp("words") / "token"
     token.write_text(f"{TOKEN}\n")
     calls = [
-        *hold_routes(cast(Any, None), lambda: cast(Any, Store())),
+        *hold_routes(cast(Any, None), lambda: cast(Any, Store()), ("orders",)),
         *settle_routes(cast(Any, settle)),
         *retry_routes(cast(Any, None)),
         *pull_routes(cast(Any, Leases()), "billing", 1_000, AllowedOutputs(("out",), ())),

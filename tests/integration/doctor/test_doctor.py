@@ -46,6 +46,7 @@ def test_all_is_well_with_a_fresh_group(topics: GroupTopics, tmp_path: Path) -> 
     unknown = ("subscriptions", "instances", "failures", "dead-letters", "lag")
     assert by_status == dict.fromkeys(unknown, "not checked"), "no instance runs"
     assert [row["check"] for row in rows][:4] == ["kafka", "service", "rights", "topics"]
+    assert rows[2]["finding"] == "the cluster has no authorizer: every user may do everything"
     assert shown.exit_code == 0
     assert "19 checks: 0 failed, 0 with a warning, 5 not checked" in shown.stderr
 
@@ -57,7 +58,7 @@ def test_what_fails_ends_with_1_and_has_a_line_and_a_mend(topics: GroupTopics, t
     assert shown.exit_code == 1
     assert {name for name, row in rows.items() if row["status"] == "fail"} == {"service", "topics"}
     assert rows["topics"]["finding"].startswith(f"{topics.dlq}: cleanup.policy is compact and must be delete")
-    assert rows["topics"]["mend"].startswith("kafka-configs.sh --alter")
+    assert rows["topics"]["repair"].startswith("kafka-configs.sh --alter")
     assert [found["status"] for found in rows["topics"]["findings"]] == ["fail"]
 
 

@@ -46,7 +46,7 @@ def told(at: int) -> tuple[PolicyTopicRecord, ...]:
 
 
 def test_progress_expires_when_nobody_runs(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:
-    assert worst(progress(cluster, group, None)) == (Status.OK, "nothing is about to expire")
+    assert worst(progress(cluster, group, None)) == (Status.OK, "no progress is about to expire")
     commit(topics, topics.group, topics.main, 0)
     status, text = worst(progress(cluster, group, None))
     assert (status, f"{topics.group} has no running member" in text) == (Status.WARN, True)

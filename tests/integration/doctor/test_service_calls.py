@@ -144,7 +144,10 @@ def heartbeat(state: str, *, overdue: int = 0, age: int = 0, well: bool | None =
     ("record", "says"),
     [
         (heartbeat("open"), []),
-        (heartbeat("outage"), ["pod-1 delivers only probes, for 1m5s: connection refused"]),
+        (
+            heartbeat("outage"),
+            ["pod-1 has been in an outage for 1m5s; now only probes are delivered: connection refused"],
+        ),
         (heartbeat("throttled"), ["pod-1 is slowed down, for 1m5s: connection refused"]),
         (heartbeat("open", overdue=120_000), ["pod-1 has a retry that is 2m late"]),
         (heartbeat("outage", age=3_600_000), []),
@@ -153,7 +156,10 @@ def heartbeat(state: str, *, overdue: int = 0, age: int = 0, well: bool | None =
             heartbeat("open", well=False),
             ["pod-1 takes no records, or its service is away: its heartbeat says that it does not work"],
         ),
-        (heartbeat("outage", well=False), ["pod-1 delivers only probes, for 1m5s: connection refused"]),
+        (
+            heartbeat("outage", well=False),
+            ["pod-1 has been in an outage for 1m5s; now only probes are delivered: connection refused"],
+        ),
         (
             heartbeat("waiting", well=False),
             ["pod-1 takes no records and waits for its service, for 1m5s: connection refused"],

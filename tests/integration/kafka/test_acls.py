@@ -340,9 +340,9 @@ def test_doctor_fails_and_names_what_is_missing_with_the_command_that_gives_it(
         assert shown.exit_code == 1
         assert {name for name, row in found.items() if row["status"] == "fail"} == {"rights"}
         assert found["rights"]["finding"] == f"missing: WRITE on topic {group.dlq}"
-        assert found["rights"]["mend"] == f"reconsume acls apply --role sidecar --principal User:sidecar -c {file}"
+        assert found["rights"]["repair"] == f"reconsume acls apply --role sidecar --principal User:sidecar -c {file}"
         root = config_file(tmp_path, group, {"bootstrap.servers": guarded.bootstrap}, deliver={"url": service.url})
-        mended = reconsume("-c", root, *found["rights"]["mend"].split()[1:], "--yes")
+        mended = reconsume("-c", root, *found["rights"]["repair"].split()[1:], "--yes")
         assert mended.exit_code == 0, mended.stderr
         assert [row["name"] for row in rows(mended) if row["result"] == "created"] == [group.dlq]
         file = config_file(tmp_path, group, guarded.login("sidecar"), deliver={"url": service.url})

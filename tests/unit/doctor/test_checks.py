@@ -256,7 +256,7 @@ def test_a_policy_that_cannot_be_taken_or_forbids_to_start_is_a_failure(tmp_path
     def record(values: dict[str, object]) -> tuple[PolicyTopicRecord, ...]:
         return heard(PolicyHeard(PolicyRecord(json.loads(json.dumps(values)), "me", 1)))
 
-    assert policy((), settings) == [ok("none is set: each configuration holds")]
+    assert policy((), settings) == [ok("none is set: each instance follows its configuration")]
     assert policy(record({"max_reconsume_times": 3}), settings) == [
         ok("the group's values hold for max_reconsume_times")
     ]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
@@ -20,7 +21,7 @@ from reconsume.topics.instance_sums import (
     bounded,
     top,
 )
-from reconsume.topics.policy_record import InstanceHeard, SubscriptionRecord
+from reconsume.topics.policy_record import InstanceHeard, PaceTold, SubscriptionRecord
 
 NOW = Now(1_000_000_000, 5_000)
 OLD = NOW.wall_ms - 42_000
@@ -92,6 +93,18 @@ def test_dead_letters_warn_from_the_first_one_and_never_fail() -> None:
 )
 def test_lag_is_judged_by_topic_and_by_partitions_that_stand_alone(sums: list[InstanceSums], status: Status) -> None:
     assert Report("lag", tuple(lag(heard(*sums), ["orders"], NOW))).status is status
+
+
+@pytest.mark.parametrize(
+    ("cause", "status"), [("unreachable", Status.OK), ("unwell", Status.OK), ("failing", Status.WARN)]
+)
+def test_what_waits_in_an_outage_that_delivers_nothing_is_no_finding_of_its_own(cause: str, status: Status) -> None:
+    (one,) = heard(waits(3, 420))
+    assert isinstance(one.heard, InstanceHeard)
+    assert one.heard.record is not None
+    away = replace(one.heard.record, pace=PaceTold("outage", OLD, cause=cause))
+    records = (one._replace(heard=replace(one.heard, record=away)),)
+    assert Report("lag", tuple(lag(records, ["orders"], NOW))).status is status
 
 
 def test_a_lag_that_grows_says_so() -> None:

@@ -19,7 +19,8 @@ class Instance:
 
     def __init__(self) -> None:
         self.lane, self.ages = LaneCounters(), {ONE: 0, TWO: 0, LEVEL: 0}
-        self.signals = Signals([self.lane], lambda: self.ages, ["orders"])
+        self.is_away = False
+        self.signals = Signals([self.lane], lambda: self.ages, ["orders"], lambda: self.is_away)
         self.steady_ms = self.signals._snapshots[0].at_ms
 
     def wait(self, seconds: int) -> None:
@@ -75,6 +76,21 @@ def test_a_partition_that_stands_is_logged_once_and_once_when_that_is_over(caplo
         pod.wait(10)
     told = [(record.levelname, vars(record)["partition"], vars(record)["undelivered_for"]) for record in caplog.records]
     assert told == [("WARNING", "orders[0]", 60), ("WARNING", "orders[0]", 0)]
+
+
+def test_an_outage_explains_what_stands_and_a_partition_that_stands_after_it_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "reconsume.signals")
+    pod = Instance()
+    pod.is_away, pod.ages[ONE] = True, 90_000
+    pod.wait(100)
+    pod.is_away = False
+    pod.wait(50)
+    assert not caplog.records
+    assert pod.signals.sums.lag[0].oldest == 90_000, "the sums stay as they are"
+    pod.wait(20)
+    assert [vars(record)["partition"] for record in caplog.records] == ["orders[0]"]
 
 
 def test_a_partition_that_another_instance_has_now_is_not_said_to_be_delivered(

@@ -104,6 +104,8 @@ SINGLE: list[tuple[str, str]] = [
     ("drain_timeout=2h", "drain_timeout = 2h: must be a duration from 0s to 1h"),
     ("lock_timeout=5m", "lock_timeout = 5m: must be shorter than kafka's max.poll.interval.ms, 300000 ms"),
     ("log.level=loud", "log.level = loud: must be debug or info or warning or error"),
+    ("retry.max_times=3", "retry.max_times: unknown key; did you mean retry.max_reconsume_times?"),
+    ("bootstrap.server=b:1", "bootstrap: unknown key; properties of librdkafka go under kafka, like kafka.bootstrap.s"),
     ("lgo.level=info", "lgo: unknown key; did you mean log?"),
     ("sasl.password=x", "sasl: unknown key"),
     ("topics=[orders, billing-RETRY]", "topics: with group billing: billing-RETRY cannot be a main topic"),

@@ -50,6 +50,11 @@ def read(data: bytes, wanted: FailureText, reader: str = "bare", cut: int = 0) -
     return judged.outcome if isinstance(judged, WholeRefused) else judged
 
 
+def unkept(kind: str) -> str:
+    """The text of a body that `deliver.failure_text: body` would keep, and `problem` does not."""
+    return f"the {kind.partition(';')[0].lower() or 'unlabelled'} body is not kept (deliver.failure_text)"
+
+
 TAKEN: list[tuple[str, bytes, str, str]] = [
     (PROBLEM, b'{"title": "Bad sku", "detail": "no sku 7"}', "Bad sku: no sku 7", "Bad sku: no sku 7"),
     (PROBLEM + "; charset=utf-8", b'{"detail": "no sku 7", "status": 400}', "no sku 7", "no sku 7"),
@@ -81,7 +86,7 @@ TAKEN: list[tuple[str, bytes, str, str]] = [
 @pytest.mark.parametrize(("kind", "body", "problem", "whole"), TAKEN)
 def test_what_is_taken_stands_beside_the_class(kind: str, body: bytes, problem: str, whole: str, reader: str) -> None:
     """Given a failing answer, then each setting takes its part, for a bare record, an envelope and a batch alike."""
-    said: dict[FailureText, str] = {"none": "", "problem": problem, "body": whole}
+    said: dict[FailureText, str] = {"none": "", "problem": problem or (whole and unkept(kind)), "body": whole}
     for wanted, text in said.items():
         assert read(answer(500, kind, body), wanted, reader) == Failed("http-500", text)
         assert read(answer(422, kind, body), wanted, reader) == Rejected("http-422", text)
@@ -129,12 +134,13 @@ FOUND = {
 @pytest.mark.parametrize("kind", [JSON, "application/json; charset=utf-8", "text/plain; charset=utf-8", ""])
 def test_the_reason_in_any_json_body_is_found(body: dict[str, Any], text: str, kind: str) -> None:
     """Given bodies as frameworks write them, with a content type of JSON or none, then one text is taken."""
-    assert read(answer(500, kind, json.dumps(body, indent=1).encode()), "problem") == Failed("http-500", text)
+    answered = answer(500, kind, json.dumps(body, indent=1).encode())
+    assert read(answered, "problem") == Failed("http-500", text or unkept(kind))
 
 
 def test_a_body_of_json_that_is_no_object_gives_no_reason() -> None:
     for body in (b'"no sku"', b"[1]", b"7", b"null", b"\xff{}", b'{"error": "x"', b""):
-        assert read(answer(500, JSON, body), "problem") == Failed("http-500")
+        assert read(answer(500, JSON, body), "problem") == Failed("http-500", (body and unkept(JSON)) or "")
 
 
 @given(
