@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from reconsume.sidecar.settings.addresses import Listen, is_local_url, is_tls_url
 from reconsume.sidecar.settings.deliver import AUTHORIZATION, SIGNATURE, Tls, compared
-from reconsume.sidecar.settings.model import Settings, is_far, leaves, values_of
+from reconsume.sidecar.settings.model import LEAVES, Settings, is_far, values_of
 from reconsume.sidecar.settings.table import Fault, KeyPath, dotted
 from reconsume.topics.durations import render_duration
 from reconsume.topics.levels import build_ladder, level_delays
@@ -354,7 +354,7 @@ def cross_faults(settings: Settings, wrong: Sequence[KeyPath] = ()) -> list[Faul
     faults: list[Fault] = []
     blind = list(wrong)
     values = {dotted(path): value for path, value in values_of(settings).items()}
-    changed = {dotted(path) for path, row in leaves() if values[dotted(path)] != row.default}
+    changed = {dotted(path) for path, row in LEAVES.items() if values[dotted(path)] != row.default}
 
     def is_wrong(name: str) -> bool:
         """Whether a setting, or a part or section of it, is known to be wrong."""
@@ -367,18 +367,18 @@ def cross_faults(settings: Settings, wrong: Sequence[KeyPath] = ()) -> list[Faul
         )
         if met and not any(map(is_wrong, conflict.when)):
             at_fault = [name for name in conflict.settings if name in changed or name in conflict.when]
-            found = [
+            more_faults = [
                 Fault(tuple(name.split(".")), conflict.text, values[name], has_value=values[name] is not None)
                 for name in at_fault
                 if not is_wrong(name)
             ]
-            faults += found
-            blind += [fault.path for fault in found]
+            faults += more_faults
+            blind += [fault.path for fault in more_faults]
     for function, reads in CHECKS:
         if not any(map(is_wrong, reads)):
-            found = list(function(settings))
-            faults += found
-            blind += [fault.path for fault in found]
+            more_faults = list(function(settings))
+            faults += more_faults
+            blind += [fault.path for fault in more_faults]
     return faults
 
 

@@ -25,7 +25,7 @@ from reconsume.sidecar.settings.table import (
     duration,
     keys_of,
     many,
-    member_kind,
+    mapping_kind,
     section,
     setting,
     size,
@@ -156,7 +156,7 @@ def last_entry_wins(topics: tuple[Subscription, ...]) -> tuple[Subscription, ...
     return tuple({topic.name: topic for topic in topics}.values())
 
 
-SUBSCRIPTION = member_kind(Subscription, "a topic's name or {name, …}", by_name=TOPIC)
+SUBSCRIPTION = mapping_kind(Subscription, "a topic's name or {name, …}", TOPIC.schema)
 SUBSCRIPTIONS = many(SUBSCRIPTION, f"topics, each a name or {keys_of(Subscription)}", least=1, finish=last_entry_wins)
 
 

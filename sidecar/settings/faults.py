@@ -8,6 +8,7 @@ wrong keys, and because a property of librdkafka can have any name. Nothing here
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Sequence
 
@@ -95,7 +96,9 @@ def plain(value: object) -> str:
     """Return a value as YAML writes it. A text that YAML could read as a number or as true is quoted."""
     if isinstance(value, str):
         return f'"{value}"' if OTHER_KIND.fullmatch(value) else value
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(plain, value))}]"
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def is_secret(path: KeyPath) -> bool:

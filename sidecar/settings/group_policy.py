@@ -13,18 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import yaml
+
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.settings.load import Layers
-from reconsume.sidecar.settings.model import Settings, leaves, values_of
+from reconsume.sidecar.settings.model import LEAVES, Settings, values_of
 from reconsume.sidecar.settings.table import written
 from reconsume.sidecar.settings.yaml_text import read_yaml
 
-IN_POLICY = [path for path, row in leaves() if row.in_policy]
-KEYS: dict[str, tuple[str, ...]] = {path[-1]: path for path in sorted(IN_POLICY, key=lambda path: path[0] != "retry")}
+IN_POLICY = [path for path, row in LEAVES.items() if row.in_policy]
+KEYS = {path[-1]: path for path in sorted(IN_POLICY, key=lambda path: path[0] != "retry")}
 """Keys that can be set for the whole group, each with the path of the setting that it replaces; retries first."""
 RULES = "rules"
 """The key of the rules. One of them is changed by `rules.NAME`."""
 RULE_PREFIX = "rules."
+WIDTH = 1_000_000
+"""Columns of a line. It is so large that no value is folded."""
 GROUP = "the group's policy"
 """The origin of the values that the policy record gives."""
 
@@ -66,18 +70,13 @@ def read_assignments(settings: Settings, pairs: Iterable[tuple[str, str]], origi
             layers.assign(KEYS[key], text, origin)
             changed.add(key)
         else:
-            _change_rule(layers, name, text, origin)
+            try:
+                layers.put(KEYS[RULES], edited(layers.tree["retry"]["rules"], name, text), origin)
+            except ValueError as fault:
+                layers.faults.append(f"{key}: {fault} ({origin})")
             changed.add(RULES)
     values = policy_values(layers.checked())
     return {key: values[key] for key in KEYS if key in changed}
-
-
-def _change_rule(layers: Layers, name: str, text: str, origin: str) -> None:
-    rules = layers.tree["retry"]["rules"]
-    try:
-        layers.put(KEYS[RULES], edited(rules, name, text), origin)
-    except ValueError as fault:
-        layers.faults.append(f"rules.{name}: {fault} ({origin})")
 
 
 def differences(old: Settings, new: Settings) -> tuple[Difference, ...]:
@@ -101,7 +100,7 @@ def origins(settings: Settings, record: Mapping[str, object]) -> dict[str, str]:
 
     `file` includes the environment and `--set`.
     """
-    of_instance = {key: "file" if path in settings.given else "default" for key, path in KEYS.items()}
+    of_instance = {key: "file" if path in settings.configured else "default" for key, path in KEYS.items()}
     return {key: "record" if key in record else origin for key, origin in of_instance.items()}
 
 
@@ -112,15 +111,8 @@ def dotted(key: str) -> str:
 
 def flow(value: object) -> str:
     """Return a value on one line, in the form that YAML and `policy set` accept."""
-    match value:
-        case None:
-            return "null"
-        case list():
-            return f"[{', '.join(flow(item) for item in value)}]"
-        case dict():
-            return "{" + ", ".join(f"{name}: {flow(item)}" for name, item in value.items()) + "}"
-        case _:
-            return str(value)
+    text = yaml.safe_dump(value, default_flow_style=True, width=WIDTH, allow_unicode=True, sort_keys=False)
+    return text.removesuffix("...\n").strip()
 
 
 def levels_of(settings: Settings) -> frozenset[str]:

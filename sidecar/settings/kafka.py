@@ -308,15 +308,15 @@ MAX_POLL_INTERVAL = 300_000
 """librdkafka's default of max.poll.interval.ms, in ms. A member that does not poll for longer has left the group."""
 
 
-def read_kafka(given: object) -> Kafka:
+def read_kafka(section: object) -> Kafka:
     """Return the properties for librdkafka, with secrets in files not read yet.
 
-    Raises RefusedError with every fault, and ValueError if `given` is no mapping.
+    Raises RefusedError with every fault, and ValueError if `section` is no mapping.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(section, Mapping):
         raise ValueError("must be a mapping of librdkafka properties")
     values, faults = read_parts(
-        (str(name), value, functools.partial(check_property, str(name))) for name, value in given.items()
+        (str(name), value, functools.partial(check_property, str(name))) for name, value in section.items()
     )
     taken = {str(name): value for name, value in values.items()}
     refused = {fault.path[0] for fault in faults}

@@ -28,7 +28,7 @@ from reconsume.sidecar.files import read_given
 from reconsume.sidecar.settings.checks import cross_faults
 from reconsume.sidecar.settings.faults import is_path, is_secret, masked, sentence
 from reconsume.sidecar.settings.kafka import FILED, Kafka
-from reconsume.sidecar.settings.model import Settings, row_at, values_of
+from reconsume.sidecar.settings.model import LEAVES, ROWS, Settings, values_of
 from reconsume.sidecar.settings.table import SWITCH, Fault, KeyPath, dotted, read_rows
 from reconsume.sidecar.settings.yaml_text import read_yaml
 
@@ -87,7 +87,7 @@ class Layers:
 
     def assign(self, path: tuple[str, ...], text: str, origin: str) -> None:
         """Set one value that came as text: unchanged if the setting is a text, otherwise read as YAML."""
-        row = row_at(path)
+        row = ROWS.get(path)
         null = text.strip() in ("", "~", "null", "Null", "NULL")
         is_property = path[0] == "kafka" and len(path) > 1
         if is_property or (row is not None and row.kind.as_text and not (row.kind.nullable and null)):
@@ -126,11 +126,14 @@ def paths_in(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[t
             yield from paths_in(value, (*above, name))
 
 
+def is_section(path: tuple[str, ...]) -> bool:
+    """Whether there is a section at `path`."""
+    return path in ROWS and path not in LEAVES
+
+
 def switched(path: tuple[str, ...], value: object) -> tuple[str, ...]:
     """Return the path of a value. True or false for a section with a switch belongs to the switch."""
-    row = row_at(path) if isinstance(value, bool) else None
-    section = None if row is None else row.kind.section
-    return path if section is None or SWITCH not in section.rows() else (*path, SWITCH)
+    return (*path, SWITCH) if isinstance(value, bool) and (*path, SWITCH) in ROWS else path
 
 
 def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
@@ -149,9 +152,6 @@ def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
     layers.faults += [f"{path}: {fault}" for fault in document.faults]
     if isinstance(document.value, dict):
         for name, value in document.value.items():
-            row = row_at((name,))
-            if value is None and row is not None and row.kind.section is not None:
-                continue  # all its keys are commented out, and nothing is set there
             layers.tree[name] = {SWITCH: value} if switched((name,), value) != (name,) else value
         layers.origins = {key_path: f"{path}, line {line}" for key_path, line in document.lines.items()}
     elif document.value is not None:
@@ -170,7 +170,7 @@ def variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]
         if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
             continue
         names = variable.removeprefix(PREFIX).lower().split("__")
-        if row_at((names[0],)) is None and SERVICE_LINK.fullmatch(variable):
+        if ROWS.get((names[0],)) is None and SERVICE_LINK.fullmatch(variable):
             continue
         if names[0] == "kafka" and len(names) > 1:
             name = ".".join(names[1:]).replace("_", ".")
@@ -247,6 +247,8 @@ def load_with_origins(
         raise ConfigError(layers.faults)  # an unreadable file must not also be reported for each setting that it lacks
     read_environment(layers, os.environ if environ is None else environ)
     read_sets(layers, sets)
+    for name in [name for name, value in layers.tree.items() if value is None and is_section((name,))]:
+        del layers.tree[name]  # if all keys of a section are commented out, YAML reads null: nothing is set there
     try:
         return Loaded(layers.checked(), layers)
     except ConfigError as refused:
@@ -264,7 +266,7 @@ def validate(tree: Mapping[str, Any]) -> tuple[Settings | None, list[Fault]]:
     folder = values.get("kafka_secret")
     if folder is not None and "kafka" in values:
         values["kafka"] = Kafka(values["kafka"].properties, Path(folder))  # nothing in the folder is read here
-    settings = Settings(**(stand_ins | values), given=frozenset(paths_in(tree)))
+    settings = Settings(**(stand_ins | values), configured=frozenset(paths_in(tree)))
     faults += cross_faults(settings, [fault.path for fault in faults])
     return (None if faults else settings), faults
 
@@ -290,6 +292,6 @@ def effective(loaded: Loaded) -> list[Effective]:
     for path, value in values_of(loaded.settings).items():
         pairs = [((*path, name), text) for name, text in value.items()] if path == ("kafka",) else [(path, value)]
         for key, shown in pairs:
-            origin = loaded.layers.origin(key) if path in loaded.settings.given else None
+            origin = loaded.layers.origin(key) if path in loaded.settings.configured else None
             rows.append(Effective(".".join(key), masked(key, shown), origin or "default"))
     return rows

@@ -17,7 +17,7 @@ from reconsume.sidecar.settings.addresses import Listen, is_loopback
 from reconsume.sidecar.settings.deliver import SUBSCRIPTIONS, Deliver, Subscription
 from reconsume.sidecar.settings.kafka import KAFKA, MAX_POLL_INTERVAL, Kafka
 from reconsume.sidecar.settings.sections import FOLDER, Api, Log, Operators, Pull, Read, Retry, Rule, Tracing, Ui, View
-from reconsume.sidecar.settings.table import REQUIRED, KeyPath, Row, Section, duration, section, setting, text
+from reconsume.sidecar.settings.table import REQUIRED, Row, Section, duration, section, setting, text
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.durations import parse_duration as ms
 from reconsume.topics.levels import Ladder, build_ladder, level_delays
@@ -126,7 +126,7 @@ class Settings(Section):
     )
     tracing: Tracing = section(Tracing, "Attempts as spans.")
     log: Log = section(Log, "What is written to stderr.")
-    given: frozenset[tuple[str, ...]] = dataclasses.field(default=frozenset(), compare=False, repr=False)
+    configured: frozenset[tuple[str, ...]] = dataclasses.field(default=frozenset(), compare=False, repr=False)
     """The paths of the settings that file, environment or `--set` gave; the others have their defaults."""
 
     @functools.cached_property
@@ -263,29 +263,20 @@ def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
     )
 
 
-def row_at(path: KeyPath) -> Row | None:
-    """Return the row of the setting or section at `path`. None if there is none."""
-    row: Row | None = None
-    of: type[Section] | None = Settings
-    for name in path:
-        row = of.rows().get(str(name)) if of is not None else None
-        of = None if row is None else row.kind.section
-    return row
-
-
-def leaves(of: type[Section] = Settings, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Row]]:
-    """Yield every setting that is not a section, with its path, in the order of the file."""
+def rows_below(of: type[Section], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Row]]:
+    """Yield the row of every section and setting, with its path, in the order of the file."""
     for name, row in of.rows().items():
-        if row.kind.section is None:
-            yield (*above, name), row
-        else:
-            yield from leaves(row.kind.section, (*above, name))
+        yield (*above, name), row
+        if row.kind.section is not None:
+            yield from rows_below(row.kind.section, (*above, name))
+
+
+ROWS = dict(rows_below(Settings))
+"""The whole table of settings: the row of each section and setting, by its path, in the order of the file."""
+LEAVES = {path: row for path, row in ROWS.items() if row.kind.section is None}
+"""The rows of the settings alone."""
 
 
 def values_of(settings: Settings) -> dict[tuple[str, ...], Any]:
-    """Return every setting that is not a section, as it is written in YAML, by its path."""
-    values = {}
-    for path, row in leaves():
-        kept = functools.reduce(getattr, path, settings)
-        values[path] = row.kind.give(kept)
-    return values
+    """Return the value of every setting, as it is written in YAML, by its path."""
+    return {path: row.kind.give(functools.reduce(getattr, path, settings)) for path, row in LEAVES.items()}

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from reconsume.sidecar.settings.kafka import FILED, FIXED
-from reconsume.sidecar.settings.model import Settings, leaves
+from reconsume.sidecar.settings.model import LEAVES, Settings
 from reconsume.sidecar.settings.table import REQUIRED, schema_of
 
 INTRODUCTION = """\
@@ -50,24 +50,26 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": draft, "title": "reconsume.yaml", **schema_of(Settings)}
 
 
+def default_text(default: object) -> str:
+    """Return a default on one line. `required` if there is none."""
+    if isinstance(default, list):
+        return f"[{', '.join(map(str, default))}]"
+    if default is REQUIRED:
+        return "required"
+    return default if isinstance(default, str) else json.dumps(default)
+
+
 def reference() -> list[dict[str, str]]:
     """Return one row for each setting: key, allowed values, default and meaning."""
     return [
         {
             "key": ".".join(path),
             "allowed": row.kind.allowed,
-            "default": "required" if row.default is REQUIRED else default_text(row.default),
+            "default": default_text(row.default),
             "meaning": row.meaning,
         }
-        for path, row in leaves()
+        for path, row in LEAVES.items()
     ]
-
-
-def default_text(default: object) -> str:
-    """Return a default on one line."""
-    if isinstance(default, list):
-        return f"[{', '.join(map(str, default))}]"
-    return default if isinstance(default, str) else json.dumps(default)
 
 
 def markdown_page() -> str:
@@ -76,11 +78,9 @@ def markdown_page() -> str:
         f"| `{row['key']}` | {row['allowed']} | `{row['default']}` | {row['meaning']} |".replace("||", "\\|\\|")
         for row in reference()
     ]
-    refused = [f"| `{name}` | {fixed.why}{harmless(fixed.values)} |" for name, fixed in FIXED.items()]
+    refused = [
+        f"| `{name}` | {fixed.why}" + (f" (always `{'` or `'.join(fixed.values)}`) |" if fixed.values else " |")
+        for name, fixed in FIXED.items()
+    ]
     files = FILES.format(names=", ".join(f"`{name}`" for name in sorted(FILED)))
     return INTRODUCTION + "\n".join(rows) + "\n" + files + REFUSED + "\n".join(refused) + "\n"
-
-
-def harmless(values: tuple[str, ...]) -> str:
-    """Return the note about the values that the sidecar uses anyway. Empty if there are none."""
-    return f" (always {' or '.join(f'`{value}`' for value in values)})" if values else ""

@@ -21,7 +21,7 @@ from reconsume.sidecar.settings.table import (
     either,
     keys_of,
     many,
-    member_kind,
+    mapping_kind,
     number,
     percent,
     setting,
@@ -48,7 +48,7 @@ class Formula(Section):
     max: int = setting("2h", "The longest delay.", DELAY)
 
 
-FORMULA = member_kind(Formula, f"a formula like {FORM}")
+FORMULA = mapping_kind(Formula, f"a formula like {FORM}")
 
 
 def read_formula(value: object) -> Exponential:
@@ -132,7 +132,7 @@ def names_differ(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 
 
 RULE_KEYS = keys_of(Rule)
-RULES = many(member_kind(Rule, RULE_KEYS), RULE_KEYS, most=MOST_RULES, finish=names_differ)
+RULES = many(mapping_kind(Rule, RULE_KEYS), RULE_KEYS, most=MOST_RULES, finish=names_differ)
 
 
 @dataclass(frozen=True, kw_only=True)

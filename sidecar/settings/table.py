@@ -114,22 +114,22 @@ class Kind:
 Reader: TypeAlias = Callable[[Any], Any]
 
 
-def read_parts(parts: Iterable[tuple[str | int, object, Reader]]) -> tuple[dict[str | int, Any], list[Fault]]:
-    """Read each part, given by its name or position, by its reader.
+def read_parts(named_values: Iterable[tuple[str | int, object, Reader]]) -> tuple[dict[str | int, Any], list[Fault]]:
+    """Read each part of a value, with its name or position, by its reader.
 
     Return what was accepted, by name or position, and the faults of the rest, each with the path from here.
     """
     values: dict[str | int, Any] = {}
     faults: list[Fault] = []
-    for name, given, read in parts:
+    for name, value, read in named_values:
         try:
-            values[name] = read(given)
+            values[name] = read(value)
         except RefusedError as refused:
             faults += [replace(fault, path=(name, *fault.path)) for fault in refused.faults]
             if refused.rest is not None:
                 values[name] = refused.rest
         except ValueError as refused:
-            faults.append(Fault((name,), str(refused), given))
+            faults.append(Fault((name,), str(refused), value))
     return values, faults
 
 
@@ -157,9 +157,10 @@ BARE = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is measured: its noun, how a text of it is parsed and rendered, and examples of both, for sentences.
+    """What is measured: its noun, and how a text of it is parsed and rendered.
 
     `parse` raises ValueError for a text that has another form. `units` are those that a bare number might have meant.
+    `like` ends the sentence about another form.
     """
 
     noun: str
@@ -167,7 +168,7 @@ class Unit:
     render: Callable[[int], str]
     pattern: str
     units: tuple[str, ...]
-    like: str
+    like: str = ""
 
     def kind(self, low: str, high: str) -> Kind:
         """Return the kind of an amount from `low` to `high`. A number alone is refused; the unit is never guessed."""
@@ -181,9 +182,9 @@ class Unit:
             try:
                 amount = self.parse(value if isinstance(value, str) else "")
             except ValueError:
-                amount = -1
+                raise ValueError(f"must be {allowed}{self.like}") from None
             if not least <= amount <= most:
-                raise ValueError(f"must be {allowed}, like {self.like}")
+                raise ValueError(f"must be {allowed}")
             return amount
 
         schema = {"type": "string", "pattern": self.pattern, "examples": [low, high]}
@@ -215,11 +216,13 @@ def parse_percent(text: str) -> int:
 
 
 DURATION_PATTERN = r"^(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"
-duration = Unit("duration", parse_duration, render_duration, DURATION_PATTERN, ("s", "ms"), "500ms, 10s or 1h30m").kind
+duration = Unit(
+    "duration", parse_duration, render_duration, DURATION_PATTERN, ("s", "ms"), ", like 500ms, 10s or 1h30m"
+).kind
 """Durations between two bounds, kept in ms."""
-size = Unit("size", parse_size, render_size, r"^[0-9]+(B|KiB|MiB|GiB)$", ("KiB", "MiB"), "64KiB or 16MiB").kind
+size = Unit("size", parse_size, render_size, r"^[0-9]+(B|KiB|MiB|GiB)$", ("KiB", "MiB")).kind
 """Sizes between two bounds, kept in bytes."""
-percent = Unit("percentage", parse_percent, "{}%".format, "^[0-9]{1,3}%$", ("%",), "50%").kind
+percent = Unit("percentage", parse_percent, "{}%".format, "^[0-9]{1,3}%$", ("%",), ", like 50%").kind
 """Percentages between two bounds, kept as whole numbers."""
 
 RATE_ALLOWED = "a rate like 100/s, 600/m or 5/h, up to 1000000"
@@ -270,10 +273,10 @@ def kind_of_annotation(annotation: Any) -> Kind:
     if annotation is bool:
         return FLAG
     members = typing.get_args(annotation)
-    literals = [part for part in (annotation, *members) if typing.get_origin(part) is Literal]
+    literals = [one for one in (annotation, *members) if typing.get_origin(one) is Literal]
     if not literals:
         raise TypeError(f"{annotation} alone describes no setting: its row needs a kind")
-    return one_of([word for part in literals for word in typing.get_args(part)], nullable=types.NoneType in members)
+    return one_of([word for one in literals for word in typing.get_args(one)], nullable=types.NoneType in members)
 
 
 def expect_visible(text: str) -> None:
@@ -326,7 +329,7 @@ def many(
             raise ValueError(f"must be a list of {what}")
         if not least <= len(value) <= most:
             raise ValueError(f"must be a list of {least} to {most} {what}")
-        members, faults = read_parts((index, given, item.take) for index, given in enumerate(value))
+        members, faults = read_parts((index, member, item.take) for index, member in enumerate(value))
         if faults:
             raise RefusedError(faults)
         return finish(tuple(members.values()))
@@ -406,7 +409,9 @@ def setting(default: object, meaning: str, kind: Kind = BY_ANNOTATION, *, in_pol
 
 def section(of: type[Section], meaning: str) -> Any:
     """Return the field of a section, whose rows are the fields of the class `of`."""
-    return dataclasses.field(default=of(), metadata={ROW: Row(section_kind(of), {}, meaning)})
+    short = {"type": "boolean"} if SWITCH in of.rows() else None
+    kind = mapping_kind(of, "a mapping", short, is_section=True)
+    return dataclasses.field(default=of(), metadata={ROW: Row(kind, {}, meaning)})
 
 
 def keys_of(of: type[Section]) -> str:
@@ -414,56 +419,43 @@ def keys_of(of: type[Section]) -> str:
     return f"{{{', '.join(of.rows())}}}"
 
 
-def read_rows(of: type[Section], given: Mapping[Any, object]) -> tuple[dict[str, Any], list[Fault]]:
-    """Return the values that `given` has for the rows of a section, and every fault: wrong, missing, unknown."""
+def read_rows(of: type[Section], mapping: Mapping[Any, object]) -> tuple[dict[str, Any], list[Fault]]:
+    """Return the values that `mapping` has for the rows of a section, and every fault: wrong, missing, unknown."""
     rows = of.rows()
-    values, faults = read_parts((name, given[name], row.kind.take) for name, row in rows.items() if name in given)
-    missing = [name for name, row in rows.items() if row.default is REQUIRED and name not in given]
+    values, faults = read_parts((name, mapping[name], row.kind.take) for name, row in rows.items() if name in mapping)
+    missing = [name for name, row in rows.items() if row.default is REQUIRED and name not in mapping]
     faults += [Fault((name,), "is required", has_value=False) for name in missing]
-    unknown = [str(name) for name in given if name not in rows]
+    unknown = [str(name) for name in mapping if name not in rows]
     faults += [Fault((name,), "unknown key", has_value=False, known=tuple(rows)) for name in unknown]
     return typing.cast(dict[str, Any], values), faults
 
 
-def section_kind(of: type[Section]) -> Kind:
-    """Return the kind of a section. A wrong value of it has its default in the `rest` of the error."""
+def mapping_kind(
+    of: type[Section], allowed: str, short: Mapping[str, object] | None = None, *, is_section: bool = False
+) -> Kind:
+    """Return the kind of a mapping that is read by the rows of `of`: a section, or a member of a list.
 
-    def read(value: object) -> Any:
-        if not isinstance(value, Mapping):
-            raise ValueError("must be a mapping")
-        values, faults = read_rows(of, value)
-        whole = of(**values)
-        if faults:
-            raise RefusedError(faults, rest=whole)
-        return whole
-
-    schema = schema_of(of)
-    if SWITCH in of.rows():
-        schema = {"anyOf": [{"type": "boolean"}, schema]}
-    return Kind(read, "a mapping", schema, written, section=of)
-
-
-def member_kind(of: type[Section], allowed: str, by_name: Kind | None = None) -> Kind:
-    """Return the kind of a mapping in a list.
-
-    `by_name`: a text of this kind alone is accepted, too, and is the key `name` of the mapping.
+    `short` is the JSON Schema of a shorter form. For a member that is a text, which stands for its `name`. For a
+    section it is true or false, which `load` has put below its SWITCH. A wrong value of a section has its default in
+    the `rest` of the error.
     """
 
     def read(value: object) -> Any:
-        given = {"name": value} if by_name is not None and isinstance(value, str) else value
-        if not isinstance(given, Mapping):
+        mapping = {"name": value} if short is not None and isinstance(value, str) and not is_section else value
+        if not isinstance(mapping, Mapping):
             raise ValueError(f"must be {allowed}")
-        values, faults = read_rows(of, given)
+        values, faults = read_rows(of, mapping)
         if faults:
-            raise RefusedError(faults)
+            raise RefusedError(faults, rest=of(**values) if is_section else None)
         return of(**values)
 
-    def write(member: Section) -> object:
+    def write_changed(member: Section) -> object:
         changed = {name: value for name, value in written(member).items() if value != of.rows()[name].default}
-        return changed["name"] if by_name is not None and changed.keys() == {"name"} else changed
+        return changed["name"] if short is not None and changed.keys() == {"name"} else changed
 
-    schema = schema_of(of)
-    return Kind(read, allowed, schema if by_name is None else {"anyOf": [dict(by_name.schema), schema]}, write)
+    schema = schema_of(of) if short is None else {"anyOf": [dict(short), schema_of(of)]}
+    write = written if is_section else write_changed
+    return Kind(read, allowed, schema, write, section=of if is_section else None)
 
 
 def written(whole: Section) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from reconsume.sidecar.dlq import queue_settler, settlements
 from reconsume.sidecar.http import bodies, connections, json_body, protocol
 from reconsume.sidecar.kafka import client_config
 from reconsume.sidecar.kafka.committer import record_form, transaction
-from reconsume.sidecar.settings.model import row_at
+from reconsume.sidecar.settings.model import ROWS
 from reconsume.sidecar.view import store
 from reconsume.topics import (
     action_record,
@@ -72,8 +72,7 @@ def ms(count: int) -> str:
 
 def default_of(name: str) -> object:
     """The default of a setting, by its name."""
-    row = row_at(tuple(name.split(".")))
-    assert row is not None, name
+    row = ROWS[tuple(name.split("."))]
     return row.kind.take(row.default)
 
 

@@ -56,7 +56,7 @@ def origin_of(loaded: Loaded, key: str, record: Mapping[str, object]) -> str:
     if key in record:
         return "record"
     path = KEYS[key]
-    return (loaded.layers.origin(path) if path in loaded.settings.given else None) or "default"
+    return (loaded.layers.origin(path) if path in loaded.settings.configured else None) or "default"
 
 
 def rule_rows(settings: Settings) -> Iterator[Row]:

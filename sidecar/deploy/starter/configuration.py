@@ -7,18 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import yaml
-
 from reconsume.sidecar.printable import printable
+from reconsume.sidecar.settings.group_policy import flow
 from reconsume.sidecar.settings.load import STAND_INS, Layers, validate
-from reconsume.sidecar.settings.model import Settings, row_at
+from reconsume.sidecar.settings.model import ROWS, Settings
 from reconsume.sidecar.settings.yaml_text import read_yaml
 
 SERVERS = ("kafka", "bootstrap.servers")
 URL = ("deliver", "url")
 SERVER = re.compile(r"(?:[A-Za-z0-9._-]{1,255}|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
-WIDTH = 1_000_000
-"""Columns. It is so large that no value is folded."""
 PULL, RELAY = "pull", "relay"
 Path = tuple[str, ...]
 
@@ -164,12 +161,6 @@ def rendered(line: Line, values: Mapping[Path, Any]) -> str:
         return f"{indent}# {line.comment}\n{indent}# {line.path[-1]}: {line.example}\n"
     if line.path in SECTIONS:
         return f"{key}\n"
-    row = row_at(line.path)
+    row = ROWS.get(line.path)
     value = values[line.path] if line.path in values or row is None else row.default
     return f"{key} {flow(value)}\n"
-
-
-def flow(value: object) -> str:
-    """Return a value as YAML on one line. A text that YAML could read as something else is quoted."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=WIDTH, allow_unicode=True)
-    return text.removesuffix("...\n").strip()

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from reconsume.sidecar.settings.load import validate
-from reconsume.sidecar.settings.model import leaves
+from reconsume.sidecar.settings.model import LEAVES
 from reconsume.sidecar.settings.reference import json_schema, markdown_page, reference
 from tests.support.sidecar.settings import GOOD
 
@@ -119,7 +119,7 @@ def test_the_schema_takes_a_property_that_repeats_our_own_value(value: object) -
 
 
 def test_every_setting_is_described_in_a_sentence() -> None:
-    for path, row in leaves():
+    for path, row in LEAVES.items():
         assert row.meaning.endswith("."), path
 
 
