@@ -3,7 +3,8 @@
 Reading: a file that an operator or a mount gives. Writing, and files that are locks: `open_private`, and no other way
 (`tests/unit/test_written_files.py` finds any other). Where another user may write to a folder, a link there would have
 us write elsewhere, a pipe would stop us, and a prepared file would be theirs. So what is written is a plain file of
-this user, and in a folder that others share there is a folder of our own (`private_folder`).
+this user, and in a folder that others share there is a folder of our own (`private_folder`). Only in the folder that
+an operator works in, what a link there points to is written (`replace_file`).
 
 A pipe without a writer never ends an open, a device never ends, and a folder is no file. Whoever writes where a path
 points could stop the probes with them, so only plain files are opened. The one exception are pipes that the user's own
@@ -118,6 +119,23 @@ def write_private(path: Path, text: str) -> None:
     """Write a file that only this user can read, in place of what it held. Raises OSError as `open_private` does."""
     with open_private(path, "wb") as file:
         file.write(text.encode("utf-8"))
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file of the operator's own project, whole or not at all. Where a link points, that file is written.
+
+    One that is there keeps its mode, and is not touched if it has this text. Raises OSError.
+    """
+    path, content = path.resolve(), text.encode("utf-8")
+    there = path.exists()
+    if there and path.read_bytes() == content:
+        return
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with fresh.open("xb") as file:
+        file.write(content)
+    if there:
+        fresh.chmod(path.stat().st_mode)
+    fresh.replace(path)
 
 
 def private_folder(shared: Path) -> Path:

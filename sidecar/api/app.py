@@ -1,12 +1,16 @@
-"""The HTTP API of the sidecar (contract 12.8): the calls that every mode has.
+"""The HTTP API of the sidecar (contract 12.8): the calls that every mode has, and the responses to errors of all calls.
 
 `http/access.py` checks who may call, and `http/server.py` is the server. Nothing is decided here: every call asks the
-running sidecar through `Operated` (`probes.py`).
+running sidecar through `Operated`. All of it runs on the sidecar's event loop.
+
+A call raises what it cannot answer, and `_on_error` makes the problem document; so a refusal has the same form whoever
+found it. What is not in `ERRORS` is a fault: the caller is told nothing of it, and the log has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,38 +19,134 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.api.holds import shown_to
-from reconsume.sidecar.api.probes import Operated, Scrape, probes
 from reconsume.sidecar.errors import BusyError
 from reconsume.sidecar.http.access import Access, AccessMiddleware
-from reconsume.sidecar.http.calls import Call, Caller, Endpoint
+from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
+from reconsume.sidecar.http.json_body import RefusedError
 from reconsume.sidecar.http.problems import problem
+from reconsume.sidecar.observability.metrics import CONTENT_TYPE
+from reconsume.sidecar.view.query import BadCursorError
+from reconsume.sidecar.view.query_pool import UnknownError
 from reconsume.topics.durations import parse_duration
 
-__all__ = ["Access", "build_app", "build_probe_app"]
+__all__ = ["Access", "Operated", "Scrape", "build_app", "build_probe_app", "policy_routes"]
 
 RETRY_AFTER = {"retry-after": "5"}
 LONGEST_DRAIN = 3600.0
 """Seconds. No caller waits longer for a call, and no pod has a longer grace period."""
+ERRORS: dict[type[Exception], tuple[int, str]] = {
+    RefusedError: (400, "{}"),
+    BadCursorError: (400, "The cursor was not given out for this list, or the list was made anew since."),
+    UnknownError: (503, "Nothing is known of the view now: {}."),
+    BusyError: (503, "{}."),
+    Exception: (500, "The sidecar failed to answer this call; its log says why."),
+}
+"""What a caller is told of an error, and by which status; the first that fits."""
+HTTP_ERRORS = {404: "There is no such call.", 405: "This call has another method; see the Allow header."}
+
+Scrape = Callable[[], bytes]
 
 
-def build_app(
-    sidecar: Operated,
-    scrape: Scrape,
-    access: Access,
-    calls: Sequence[Call] = (),
-) -> Starlette:
-    """Return the API for the service beside the sidecar.
+class Operated(Protocol):
+    """The running sidecar, as its API sees it. Called on the event loop."""
+
+    def problems(self) -> list[str]:
+        """Return a sentence for each problem, such as a thread without progress; empty while the sidecar is alive."""
+
+    def started(self) -> bool:
+        """Return whether both lanes' producers are ready and their consumers subscribed."""
+
+    def status(self) -> dict[str, object]:
+        """Return the content of `/status`, of types that JSON has."""
+
+    async def drain(self, timeout: float | None = None) -> int:
+        """Stop fetching, finish and commit within `timeout` seconds. Return how many records were left, at most.
+
+        Must be safe to call again, also while another call waits.
+        """
+
+
+class CommonCalls:
+    """The endpoints that every mode has."""
+
+    def __init__(self, sidecar: Operated, scrape: Scrape) -> None:
+        self._sidecar, self._scrape = sidecar, scrape
+
+    def probes(self) -> list[Call]:
+        """Return the calls without which no pod runs. Other callers than the service may have them."""
+        return [
+            # Ready even if Kafka or the service is away. Readiness decides about the pod's own endpoints, which must
+            # not go away with Kafka. So both probes ask the same question.
+            Call("/livez", self.alive, Caller.PROBE),
+            Call("/readyz", self.alive, Caller.PROBE),
+            Call("/startupz", self.started, Caller.PROBE),
+            Call("/metrics", self.metrics, Caller.PROBE),
+        ]
+
+    async def alive(self, request: Request) -> Response:
+        """Answer the probes of liveness and readiness."""
+        problems = self._sidecar.problems()
+        return problem(503, "; ".join(problems)) if problems else json_answer({"status": "ok"})
+
+    async def started(self, request: Request) -> Response:
+        """Answer the probe of the start."""
+        if not self._sidecar.started():
+            return problem(503, "The sidecar has not subscribed yet; it waits for Kafka.")
+        return json_answer({"status": "ok"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Answer a scrape of Prometheus."""
+        return Response(self._scrape(), media_type=CONTENT_TYPE)
+
+    async def status(self, request: Request) -> Response:
+        """Return what the sidecar does."""
+        return json_answer(shown_to(request, self._sidecar.status()))
+
+    async def drain(self, request: Request) -> Response:
+        """Stop fetching, finish what is in flight, and tell how much was left."""
+        durations, timeout = request.query_params.getlist("timeout"), None
+        try:
+            if durations:
+                (text,) = durations
+                timeout = min(parse_duration(text) / 1000, LONGEST_DRAIN)
+        except ValueError:  # one that cannot be read, or more than one
+            raise RefusedError("timeout must be one duration such as 500ms, 20s or 1m30s.") from None
+        meant = request.query_params.getlist("group")
+        # The status has a row for each partition: a preStop hook that names no group need not wait for it.
+        if meant and set(meant) != {group := str(self._sidecar.status()["group"])}:
+            return problem(409, f"This sidecar is of the group {group}.")
+        unfinished = await self._sidecar.drain(timeout)
+        return json_answer({"drained": unfinished == 0, "left": unfinished})
+
+
+class Ruled(Protocol):
+    """The part of the sidecar that knows the policy. Called on the event loop."""
+
+    def policy(self) -> dict[str, object]:
+        """Return the values in force, their origins, their author and their time, of types that JSON has.
+
+        If a newer policy is not in force, they say why.
+        """
+
+
+def policy_routes(ruled: Ruled) -> list[Call]:
+    """Return the route of `GET /v1/policy`, which changes nothing."""
+
+    async def policy(request: Request) -> Response:
+        return json_answer(ruled.policy())
+
+    return [Call("/v1/policy", policy, Caller.READ)]
+
+
+def build_app(sidecar: Operated, scrape: Scrape, access: Access, calls: Sequence[Call] = ()) -> Starlette:
+    """Return the API for the service next to the sidecar.
 
     `calls`: further routes, such as those of the delivery mode.
     """
-    routes = [
-        *probes(sidecar, scrape),
-        Call("/status", _status(sidecar), Caller.READ),
-        Call("/drain", _drain(sidecar), Caller.SERVICE, "POST"),
-        *calls,
-    ]
-    return _app(routes, access)
+    common = CommonCalls(sidecar, scrape)
+    status = Call("/status", common.status, Caller.READ)
+    return _app([*common.probes(), status, Call("/drain", common.drain, Caller.SERVICE, "POST"), *calls], access)
 
 
 def build_probe_app(sidecar: Operated, scrape: Scrape) -> Starlette:
@@ -54,60 +154,24 @@ def build_probe_app(sidecar: Operated, scrape: Scrape) -> Starlette:
 
     It accepts any host name, since they call by whatever name they know.
     """
-    return _app(probes(sidecar, scrape), None)
+    return _app(CommonCalls(sidecar, scrape).probes(), None)
 
 
 def _app(routes: list[Call], access: Access | None) -> Starlette:
     app = Starlette(
         routes=routes,
         middleware=[Middleware(AccessMiddleware, access=access, routes=routes)],
-        exception_handlers={HTTPException: _on_http_error, BusyError: _on_busy, Exception: _on_fault},
+        exception_handlers=dict.fromkeys((HTTPException, *ERRORS), _on_error),
     )
     app.router.redirect_slashes = False  # the redirect would name the host that the caller sent
     return app
 
 
-def _status(sidecar: Operated) -> Endpoint:
-    async def status(request: Request) -> Response:
-        return json_answer(shown_to(request, sidecar.status()))
-
-    return status
-
-
-def _drain(sidecar: Operated) -> Endpoint:
-    async def drain(request: Request) -> Response:
-        values = request.query_params.getlist("timeout")
-        try:
-            timeout = min(parse_duration(values[0]) / 1000, LONGEST_DRAIN) if values else None
-        except ValueError:
-            return _bad_timeout()
-        if len(values) > 1:
-            return _bad_timeout()
-        meant = request.query_params.getlist("group")
-        # The status has a row for each partition: a preStop hook that names no group need not wait for it.
-        if meant and set(meant) != {group := str(sidecar.status()["group"])}:
-            return problem(409, f"This sidecar is of the group {group}.")
-        unfinished = await sidecar.drain(timeout)
-        return json_answer({"drained": unfinished == 0, "left": unfinished})
-
-    return drain
-
-
-def _bad_timeout() -> Response:
-    return problem(400, "timeout must be one duration such as 500ms, 20s or 1m30s.")
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):  # starlette gives all handlers the same type
-        raise error
-    details = {404: "There is no such call.", 405: "This call has another method; see the Allow header."}
-    return problem(error.status_code, details.get(error.status_code, error.detail), error.headers)
-
-
-async def _on_busy(request: Request, busy: Exception) -> Response:
-    return problem(503, f"{busy}.".capitalize(), RETRY_AFTER)
-
-
-async def _on_fault(request: Request, fault: Exception) -> Response:
-    """Answer with a general problem. The fault itself goes to the log, never to the caller."""
-    return problem(500, "The sidecar failed to answer this call; its log says why.")
+async def _on_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        return problem(error.status_code, HTTP_ERRORS.get(error.status_code, error.detail), error.headers)
+    status, text = next(shown for kind, shown in ERRORS.items() if isinstance(error, kind))
+    text = text.format(error)
+    if not isinstance(error, RefusedError):  # that begins with the name of a field
+        text = text[:1].upper() + text[1:]
+    return problem(status, text, RETRY_AFTER if status == 503 else None)

@@ -14,11 +14,11 @@ from reconsume.sidecar.core.outcome import COMMITTED, NACKED, Committed, Outcome
 from reconsume.sidecar.delivery.envelope import envelope
 from reconsume.sidecar.delivery.outputs import OutputsRefusedError, read_outputs
 from reconsume.sidecar.delivery.pull.lease_table import HandleStatus, LeaseEnd
-from reconsume.sidecar.delivery.pull.queue import PullQueue, Received
+from reconsume.sidecar.delivery.pull.queue import PullQueue
 from reconsume.sidecar.delivery.verdict import VerdictFields, verdict_of
 from reconsume.sidecar.http.calls import MOST, Call, Caller, Endpoint
 from reconsume.sidecar.http.json_answer import json_answer
-from reconsume.sidecar.http.json_body import read_fields, refusing
+from reconsume.sidecar.http.json_body import read_fields
 from reconsume.sidecar.http.problems import problem
 from reconsume.topics.outputs import OutputTopics
 
@@ -73,19 +73,22 @@ class PullCalls:
                 received = [] if gone.done() else self._leases.receive(most, invisible)
         finally:
             gone.cancel()
-        return json_answer({"records": [_written(one, self._group) for one in received]})
+        records = [{"handle": one.handle, **msgspec.to_builtins(envelope(one.record, self._group))} for one in received]
+        return json_answer({"records": records})
 
     async def ack(self, request: Request) -> Response:
         """Commit records; `produce` beside one handle has records written in the same transaction."""
         fields = await read_fields(request, ("handles", "produce"))
         if fields["produce"] is None:
             return self._settle_all(fields.handles(), LeaseEnd.ACKED, COMMITTED)
+        handles = fields.handles()
         try:
-            handle, outputs = _only_handle(fields.handles()), read_outputs(fields["produce"], self._outputs)
+            if len(handles) != 1:
+                raise OutputsRefusedError("produce goes with exactly one handle")
+            outputs = read_outputs(fields["produce"], self._outputs)
         except OutputsRefusedError as fault:
             return problem(422, f"Nothing is written, and the lease goes on: {fault.plain}.")
-        status = self._leases.settle(handle, LeaseEnd.ACKED, Committed(outputs))
-        return self._results([{"handle": handle, "status": status}])
+        return self._settle_all(handles, LeaseEnd.ACKED, Committed(outputs))
 
     async def nack(self, request: Request) -> Response:
         """Deliver records again after the nack delay."""
@@ -114,26 +117,16 @@ class PullCalls:
 
     def _settle(self, handle: str, verdict: LeaseEnd, outcome: Outcome) -> Response:
         status = self._leases.settle(handle, verdict, outcome)
-        return (
-            json_answer({"handle": handle, "status": status}) if status is HandleStatus.OK else _refusal(handle, status)
-        )
+        if status is not HandleStatus.OK:
+            return _refusal(handle, status)
+        return json_answer({"handle": handle, "status": status})
 
     def _settle_all(self, handles: Sequence[str], verdict: LeaseEnd, outcome: Outcome) -> Response:
-        return self._results(
-            [{"handle": handle, "status": self._leases.settle(handle, verdict, outcome)} for handle in handles]
-        )
-
-    def _results(self, results: list[dict[str, object]]) -> Response:
         """Return what became of each handle."""
+        results = [{"handle": handle, "status": self._leases.settle(handle, verdict, outcome)} for handle in handles]
         if any(one["status"] in (HandleStatus.EXPIRED, HandleStatus.FENCED) for one in results):
             return _conflict("At least one lease was over; `handles` says what became of each.", results)
         return json_answer({"handles": results})
-
-
-def _only_handle(handles: Sequence[str]) -> str:
-    if len(handles) != 1:
-        raise OutputsRefusedError("produce goes with exactly one handle")
-    return handles[0]
 
 
 def pull_routes(
@@ -151,7 +144,7 @@ def pull_routes(
     )
     # Each route has room for the callers of `receive` that wait, which that call itself bounds.
     most = most_waiting + MOST
-    return [_call(path, refusing(endpoint), most) for path, endpoint in zip(PATHS, endpoints, strict=True)]
+    return [_call(path, endpoint, most) for path, endpoint in zip(PATHS, endpoints, strict=True)]
 
 
 def no_pull_routes(mode: str) -> list[Call]:
@@ -171,10 +164,6 @@ async def _hang_up(request: Request) -> None:
     """Return when the caller has hung up. Its body was read already."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _written(one: Received, group: str) -> dict[str, Any]:
-    return {"handle": one.handle, **msgspec.to_builtins(envelope(one.record, group))}
 
 
 def _refusal(handle: str, status: HandleStatus) -> Response:

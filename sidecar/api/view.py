@@ -16,10 +16,10 @@ from starlette.responses import Response
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.http.calls import Call, Caller, Endpoint, may_see_values
-from reconsume.sidecar.http.json_body import MEDIA_TYPE, RefusedError, refusing
+from reconsume.sidecar.http.json_body import MEDIA_TYPE, RefusedError
 from reconsume.sidecar.http.problems import problem
-from reconsume.sidecar.view.query import BadCursorError, Filters, Page, ViewQuery
-from reconsume.sidecar.view.query_pool import Origin, QueryPool, UnknownError, age
+from reconsume.sidecar.view.query import Filters, Page, ViewQuery
+from reconsume.sidecar.view.query_pool import Origin, QueryPool, age
 from reconsume.sidecar.view.storm import RULE, Rule, Storm, storm_of
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.events import State
@@ -30,7 +30,6 @@ USUAL_SINCE = 3_600_000
 LONGEST_SINCE = 7 * 86_400_000
 """ms. The sums are kept for this long."""
 LONGEST_TEXT = 4_096
-RETRY_AFTER = {"retry-after": "5"}
 PATHS = ("messages", "messages/{id:path}", "stats")
 
 
@@ -85,7 +84,7 @@ def view_routes(readers: QueryPool, rule: Rule = RULE) -> list[Call]:
     """Return the routes of the view. The calls change nothing."""
     calls = ViewCalls(readers, rule)
     endpoints = (calls.messages, calls.message, calls.stats)
-    return [_call(path, refusing(_telling(call))) for path, call in zip(PATHS, endpoints, strict=True)]
+    return [_call(path, call) for path, call in zip(PATHS, endpoints, strict=True)]
 
 
 def no_view_routes() -> list[Call]:
@@ -99,18 +98,6 @@ def no_view_routes() -> list[Call]:
 
 def _call(path: str, endpoint: Endpoint) -> Call:
     return Call(f"/v1/view/{path}", endpoint, Caller.READ)
-
-
-def _telling(call: Endpoint) -> Endpoint:
-    async def endpoint(request: Request) -> Response:
-        try:
-            return await call(request)
-        except UnknownError as unknown:
-            return problem(503, f"Nothing is known of the view now: {unknown}.", RETRY_AFTER)
-        except BadCursorError:
-            return problem(400, "The cursor was not given out for this list, or the list was made anew since.")
-
-    return endpoint
 
 
 # --- reading a call ---------------------------------------------------------------------------------------------------

@@ -7,11 +7,13 @@ exit codes.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from reconsume.sidecar.cli import (
+    acls,
     audit,
     config,
     doctor,
@@ -24,10 +26,10 @@ from reconsume.sidecar.cli import (
     left_out,
     run,
     settle,
+    topics,
     ui,
     view,
 )
-from reconsume.sidecar.cli.acls import commands as acls
 from reconsume.sidecar.cli.dlq import commands as dlq
 from reconsume.sidecar.cli.policy import commands as policy
 from reconsume.sidecar.cli.retries import commands as retries
@@ -36,7 +38,6 @@ from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import write
 from reconsume.sidecar.cli.terminal.program import Program
 from reconsume.sidecar.cli.terminal.std_streams import repair_streams
-from reconsume.sidecar.cli.topics import commands as topics
 
 app = typer.Typer(
     cls=Program,
@@ -82,35 +83,50 @@ def main() -> None:
         sys.exit(report(error, debug=False))
 
 
-BEGIN, SET_UP, RUN, LOOK = "First steps", "Set up and check", "Run", "Look and repair"
-"""The panels of help, in the order in which a user comes to them."""
+Member = Callable[..., int | None] | typer.Typer
+PANELS: dict[str, dict[str, Member]] = {
+    "First steps": {"init": init.init},
+    "Set up and check": {
+        "config": config.app,
+        "topics": topics.app,
+        "acls": acls.app,
+        "doctor": doctor.doctor,
+        "explain": explain.explain,
+        "inject": inject.inject,
+    },
+    "Run": {
+        "run": run.run,
+        "drain": drain.drain,
+        "ui": ui.ui,
+        "view": view.app,
+        "policy": policy.app,
+        "hold": holds.hold,
+        "release": holds.release,
+        "holds": holds.holds,
+    },
+    "Look and repair": {
+        "find": find.find,
+        "retries": retries.app,
+        "dlq": dlq.app,
+        "settle": settle.settle,
+        "audit": audit.audit,
+    },
+}
+"""The commands, and the groups of commands, by the panel of help: both in the order in which a user comes to them."""
+TEXTS = {"init": init.VALUES, "inject": inject.ANNOTATIONS}
+"""The commands with options from a table."""
 
 take_common(app, root)
-command(app, "init", panel=BEGIN)(init.init)
 if left_out.DEV:
-    from reconsume.sidecar.cli import demo, dev
+    from reconsume.sidecar.cli import dev
 
-    command(app, "demo", panel=BEGIN)(demo.demo)
-    app.add_typer(dev.app, name="dev", rich_help_panel=BEGIN)
+    PANELS["First steps"] |= {"demo": dev.demo, "dev": dev.app}
 else:
     left_out.stand_in(app, "demo")
     left_out.stand_in(app, "dev")
-app.add_typer(config.app, name="config", rich_help_panel=SET_UP)
-app.add_typer(topics.app, name="topics", rich_help_panel=SET_UP)
-app.add_typer(acls.app, name="acls", rich_help_panel=SET_UP)
-command(app, "doctor", panel=SET_UP)(doctor.doctor)
-command(app, "explain", panel=SET_UP)(explain.explain)
-command(app, "inject", panel=SET_UP)(inject.inject)
-command(app, "run", panel=RUN)(run.run)
-command(app, "drain", panel=RUN)(drain.drain)
-command(app, "ui", panel=RUN)(ui.ui)
-app.add_typer(view.app, name="view", rich_help_panel=RUN)
-app.add_typer(policy.app, name="policy", rich_help_panel=RUN)
-command(app, "find", panel=LOOK)(find.find)
-app.add_typer(retries.app, name="retries", rich_help_panel=LOOK)
-app.add_typer(dlq.app, name="dlq", rich_help_panel=LOOK)
-command(app, "settle", panel=LOOK)(settle.settle)
-command(app, "hold", panel=RUN)(holds.hold)
-command(app, "release", panel=RUN)(holds.release)
-command(app, "holds", panel=RUN)(holds.holds)
-command(app, "audit", panel=LOOK)(audit.audit)
+for panel, members in PANELS.items():
+    for name, member in members.items():
+        if isinstance(member, typer.Typer):
+            app.add_typer(member, name=name, rich_help_panel=panel)
+        else:
+            command(app, name, panel=panel, texts=TEXTS.get(name))(member)

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
+from reconsume.sidecar.cli.terminal.arguments import tokens_in
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, talk, write
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.open_files import highest_limit, needed_for
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load, load_with_origins
@@ -42,72 +42,57 @@ def check(options: Options) -> None:
       reconsume config check -c reconsume.yaml
     """
     # The Kafka client is slow to import; help and schema need none.
+    from reconsume.sidecar.delivery.push.credentials import files_of
     from reconsume.sidecar.kafka.client_check import absent_files, client_faults, without_files
 
     settings = load(options.config, options.sets)
     tokens = token_files(settings)
-    named = tokens | service_files(settings)
-    absent = absent_files(settings.kafka) | {name: file for name, file in named.items() if not file.exists()}
-    faults = [*_token_faults(tokens, absent), *_target_faults(settings.deliver), *_service_faults(settings, absent)]
+    absent = absent_files(settings.kafka)
+    faults = list[str]()
     try:
-        faults += client_faults(without_files(settings.kafka, absent_files(settings.kafka)))
+        faults += client_faults(without_files(settings.kafka, absent))
     except ConfigError as unreadable:
         faults += unreadable.problems
+    absent |= {name: file for name, file in (tokens | files_of(settings.deliver)).items() if not file.exists()}
+    faults += [*token_faults(tokens, absent), *target_faults(settings.deliver), *service_faults(settings, absent)]
     for name, file in absent.items():
         talk(f"warning: {name} = {file} is not there; where the sidecar runs it must be")
-    listen = settings.api.listen
-    if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
-        talk("warning: api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421")
-    warnings = [*exposed(settings), *without_effect(settings), *short_waits(settings)]
-    for sentence in (
-        *warnings,
-        *_too_few_files(settings.deliver),
-        *_large_answers(settings.deliver),
-        *_many_retries(settings),
-    ):
+    for sentence in (*exposed(settings), *without_effect(settings), *short_waits(settings), *unusual(settings)):
         talk(f"warning: {sentence}")
     if faults:
         raise ConfigError(faults)
     row = {"group": settings.group, "topics": list(settings.topic_names), "good": True}
-    options.output.rows(("group", "topics", "good"), [row])
+    options.output.rows(tuple(row), [row])
 
 
-def _too_few_files(deliver: Deliver) -> Iterator[str]:
-    """Yield a sentence if more deliveries may be out at once than this machine lets a process open files for."""
+def unusual(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each value that is allowed and may not do what is hoped for."""
+    from reconsume.sidecar.deploy.container import memory_limit
+
+    deliver, listen = settings.deliver, settings.api.listen
+    if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
+        yield "api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421"
     most, needed = highest_limit(), needed_for(deliver.concurrency)
     if deliver.mode == "push" and most < needed:
         yield (
             f"deliver.concurrency = {deliver.concurrency} needs {plural(needed, 'open file')}, and a process may have "
-            f"{most} "
-            "here (`ulimit -Hn`): deliveries beyond them wait; raise the limit where the sidecar runs, or lower it"
+            f"{most} here (`ulimit -Hn`): deliveries beyond them wait; raise the limit where the sidecar runs, or "
+            "lower it"
         )
-
-
-def _large_answers(deliver: Deliver) -> Iterator[str]:
-    """Yield a sentence if answers may be so large that the usual memory limit of manifests is not enough."""
-    from reconsume.sidecar.deploy.container import memory_limit
-
-    needed = memory_limit(deliver.buffer_memory, deliver.concurrency, deliver.max_answer)
-    if needed > memory_limit(deliver.buffer_memory, deliver.concurrency):
+    usual = memory_limit(deliver.buffer_memory, deliver.concurrency)
+    if (memory := memory_limit(deliver.buffer_memory, deliver.concurrency, deliver.max_answer)) > usual:
         yield (
-            f"deliver.max_answer = {render_size(deliver.max_answer)} needs a memory limit of {needed}Mi: set it in the "
-            f"manifest, as `--memory-limit {needed}Mi` of inject does"
+            f"deliver.max_answer = {render_size(deliver.max_answer)} needs a memory limit of {memory}Mi: set it in the "
+            f"manifest, as `--memory-limit {memory}Mi` of inject does"
         )
-
-
-def _many_retries(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each number of retries that is far above any that helps."""
-    named = [("retry.max_reconsume_times", settings.retry.max_reconsume_times)]
-    named += [
-        (f"retry.rules[{number}].max_reconsume_times", rule.max_reconsume_times or 0)
-        for number, rule in enumerate(settings.retry.rules)
-    ]
-    for name, times in named:
-        if times >= MANY_RETRIES:
-            yield (
-                f"{name} = {times}: each record that always fails is written to Kafka at least {times} times before "
-                "it is a dead letter; retry.max_age bounds the time instead"
-            )
+    named = {"retry.max_reconsume_times": settings.retry.max_reconsume_times}
+    for number, rule in enumerate(settings.retry.rules):
+        named[f"retry.rules[{number}].max_reconsume_times"] = rule.max_reconsume_times or 0
+    for name in [name for name, times in named.items() if times >= MANY_RETRIES]:
+        yield (
+            f"{name} = {named[name]}: each record that always fails is written to Kafka at least {named[name]} times "
+            "before it is a dead letter; retry.max_age bounds the time instead"
+        )
 
 
 def token_files(settings: Settings) -> dict[str, Path]:
@@ -116,25 +101,19 @@ def token_files(settings: Settings) -> dict[str, Path]:
     return {name: Path(file) for name, file in named.items() if file is not None}
 
 
-def _token_faults(files: Mapping[str, Path], absent: Collection[str]) -> Iterator[str]:
+def token_faults(files: Mapping[str, Path], absent: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each file of tokens that is there and cannot be used as a whole."""
     owners = dict[bytes, str]()
-    for name, file in files.items():
-        try:
-            content = None if name in absent else read_tokens(file)
-        except OSError as error:
-            yield f"{name} = {file}: cannot be read: {error.strerror}"
-            continue
-        if content is None:
-            continue
-        if content.fault:
-            yield f"{name} = {file}: {content.fault}"
-        for number, token in enumerate(content.tokens, 1):
+    for name in [name for name in files if name not in absent]:
+        tokens, fault = tokens_in(files[name])
+        faults = [fault] if fault else []
+        for number, token in enumerate(tokens, 1):
             if (other := owners.setdefault(token.secret, name)) != name:
-                yield f"{name} = {file}: its token number {number} is in {other} too, so it opens no operators' call"
+                faults.append(f"its token number {number} is in {other} too, so it opens no operators' call")
+        yield from (f"{name} = {files[name]}: {one}" for one in faults)
 
 
-def _target_faults(deliver: Deliver) -> Iterator[str]:
+def target_faults(deliver: Deliver) -> Iterator[str]:
     """Yield a sentence for each URL that `run` would refuse, such as an address of a cloud's metadata."""
     from reconsume.sidecar.delivery.push.target import parse_target
 
@@ -146,26 +125,19 @@ def _target_faults(deliver: Deliver) -> Iterator[str]:
             yield f"deliver.{name}: {fault}"
 
 
-def service_files(settings: Settings) -> dict[str, Path]:
-    """Return the files with what the service is called with, by their settings."""
-    from reconsume.sidecar.delivery.push.credentials import files_of
-
-    return files_of(settings.deliver)
-
-
-def _service_faults(settings: Settings, absent: Collection[str]) -> list[str]:
-    """Return a sentence for each of those files that is there and cannot be used.
+def service_faults(settings: Settings, absent: Collection[str]) -> list[str]:
+    """Return a sentence for each file of `deliver` that is there and cannot be used.
 
     A certificate is not looked at without its key.
     """
-    from reconsume.sidecar.delivery.push.credentials import TLS, read_credentials
+    from reconsume.sidecar.delivery.push.credentials import TLS, files_of, read_credentials
 
-    files = service_files(settings)
-    missing = {name for name in files if name in absent}
-    secure = not missing & set(TLS)
-    unread = missing if secure else missing | set(TLS)
+    secure = not any(name in absent for name in TLS)
+    unread = absent if secure else {*absent, *TLS}
     try:
-        read_credentials({name: file for name, file in files.items() if name not in unread}, secure=secure)
+        read_credentials(
+            {name: file for name, file in files_of(settings.deliver).items() if name not in unread}, secure=secure
+        )
     except ConfigError as fault:
         return fault.problems
     return []

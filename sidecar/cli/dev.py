@@ -1,4 +1,8 @@
-"""`dev broker`, `dev up`: an embedded real Apache Kafka, alone or with everything of the demo, for first steps."""
+"""`demo`, `dev broker`, `dev up`, `dev produce`: the tools for development.
+
+They run a real Apache Kafka on this machine: for a demonstration that checks itself, alone, or with all that a first
+try needs. The sidecar's image has none of this file (`left_out`). What runs until Ctrl-C or SIGTERM ends with 0.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,22 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from reconsume.sidecar.cli import dev_produce
-from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.confirm import NeverAsks
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import talk, write
 from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.dev.demo.modes import Mode
 from reconsume.sidecar.dev.kafka.releases import RELEASES, USUAL
 from reconsume.sidecar.dev.main_topics import create_main_topics, parse_wanted
 from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.files import read_stream
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.settings import load_with_origins
 
@@ -27,9 +35,42 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.2
 """Seconds between two checks that the nodes still run."""
+LARGEST = 32 * 1024 * 1024
+"""Bytes of a value from stdin. Kafka takes 1 MB by default."""
 
 app = typer.Typer(cls=Group, help="Tools for development.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
+
+
+def demo(
+    options: Options,
+    mode: Annotated[Mode, typer.Option("--mode", help="How the service gets its records.")] = Mode.PUSH,
+    ladder: Annotated[
+        str | None,
+        typer.Option("--ladder", help="What the retries wait: rocketmq, pulsar, or delays joined by commas."),
+    ] = None,
+    orders: Annotated[int, typer.Option("--orders", min=1, help="How many records are produced.")] = 400,
+    view: Annotated[bool, typer.Option("--view", help="Run the Spark job of the group-wide view beside it.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep all data in a folder, and name it.")] = False,
+) -> int:
+    """See it at work on an embedded Kafka.
+
+    Starts Kafka, a service that sometimes fails, and the sidecar; shows the records on their way, and checks at the end
+    that nothing was lost. Ends with 1 when something was. Needs Java 17 or later, and no configuration; --view needs
+    PySpark too.
+
+    \b
+    Examples:
+      reconsume demo
+      reconsume demo --mode ordered
+      reconsume demo --ladder 1s,2s,5s --orders 100
+    """
+    from reconsume.sidecar.dev.demo.plan import NO_LADDER, make_plan
+    from reconsume.sidecar.dev.demo.run import main  # Kafka and its tools are slow to import
+
+    if mode is Mode.ORDERED and ladder is not None:
+        raise typer.BadParameter(f"--ladder with --mode ordered: {NO_LADDER}")
+    return main(make_plan(mode, ladder, orders), color=not options.no_color, keep=keep, view=view)
 
 
 @command(app, "broker")
@@ -42,7 +83,7 @@ def broker(
         list[str] | None,
         typer.Option("--topic", metavar="NAME[:PARTITIONS]", help="Create a topic; may be repeated. One partition."),
     ] = None,
-) -> int:
+) -> None:
     """Run a real Apache Kafka.
 
     It prints its bootstrap.servers as one line on stdout, once the topics are there, and runs until Ctrl-C or SIGTERM.
@@ -68,17 +109,22 @@ def broker(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with progress_bar() as progress:
         cluster = EmbeddedKafka.start(nodes, release=kafka, port=port, progress=progress)
-    with cluster:
-        try:
-            create_main_topics(cluster.bootstrap, wanted, nodes)
-            announce(options, cluster.bootstrap)
-            watch_cluster(cluster)
-        except KeyboardInterrupt:  # the normal end
-            talk("stopping")
-    return DONE
+    with cluster, until_interrupted():
+        create_main_topics(cluster.bootstrap, wanted, nodes)
+        announce(options, cluster.bootstrap)
+        watch_cluster(cluster)
 
 
-command(app, "produce")(dev_produce.produce)
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """Run the block until Ctrl-C or SIGTERM, which are its normal end; after the first one, both are ignored."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        # The parts end one after the other. A second Ctrl-C would leave some of them to the guard's SIGKILL.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        talk("stopping")
 
 
 def announce(options: Options, bootstrap: str) -> None:
@@ -98,12 +144,74 @@ def watch_cluster(kafka: EmbeddedKafka) -> NoReturn:
     raise SetupError("a node of the embedded Kafka has ended by itself")
 
 
+@command(app, "produce")
+def produce(
+    options: Options,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, which must exist.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="The value; - reads it from stdin.")],
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="The key; none by default.")] = None,
+    headers: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="A header; may be repeated.")
+    ] = None,
+    brokers: Annotated[
+        str | None,
+        typer.Option("--brokers", metavar="HOST:PORT", help="Where Kafka is, instead of a configuration's."),
+    ] = None,
+    _yes: NeverAsks = False,
+) -> None:
+    """Write one record to a topic.
+
+    For first steps: with the Kafka of the configuration, or with --brokers without one. It prints the id by which the
+    record is found if it fails: `reconsume retries show ID`, `reconsume dlq show ID`.
+
+    \b
+    Examples:
+      reconsume dev produce orders '{"sku": "A-17"}' --brokers localhost:9092
+      reconsume dev produce orders --key customer-7 --header trace=1 - < order.json
+    """
+    pairs = [header_of(text) for text in headers or ()]
+    kafka = {"bootstrap.servers": brokers} if brokers is not None else settings_for_kafka(options).kafka
+    data = value_on_stdin() if value == "-" else encoded(value, "VALUE")
+    from reconsume.sidecar.dev.produce import (
+        produce as produce_record,  # the Kafka client is slow to import, and --help needs none
+    )
+
+    produced = produce_record(kafka, topic, None if key is None else encoded(key, "--key"), data, pairs)
+    row = {"id": produced.id, **produced._asdict()}
+    options.output.rows(tuple(row), [row])
+    talk(f"written; if it fails: {hint(f'retries show {produced.id}')}")
+
+
+def header_of(text: str) -> tuple[str, bytes]:
+    """Parse NAME=VALUE. Raises BadParameter if it has no name or no sign."""
+    name, sign, value = text.partition("=")
+    if not name or not sign:
+        raise typer.BadParameter(f"--header must be NAME=VALUE, and is {text[:40]!r}")
+    return name, encoded(value, "--header")
+
+
+def encoded(text: str, what: str) -> bytes:
+    """Return the bytes that were typed, also where they are no UTF-8."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as fault:
+        raise typer.BadParameter(f"{what} holds half a character") from fault
+
+
+def value_on_stdin() -> bytes:
+    """Read a value. Raises BadParameter if it is too large."""
+    try:
+        return read_stream(sys.stdin.buffer, LARGEST)
+    except OSError as fault:
+        raise typer.BadParameter(f"a value has at most {LARGEST} bytes") from fault
+
+
 @command(app, "up")
 def up(
     options: Options,
     orders: Annotated[int, typer.Option("--orders", min=1, help="How many records the sample service gets.")] = 40,
     view: Annotated[bool, typer.Option("--view", help="Run the Spark job of the group-wide view too.")] = False,
-) -> int:
+) -> None:
     """Run everything, to click and to try.
 
     Starts Kafka, a sample service that sometimes fails, a sidecar and its dashboard; produces some records, prints the
@@ -123,16 +231,9 @@ def up(
     from reconsume.sidecar.dev.demo.playground import open_playground  # Kafka and its tools are slow to import
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with open_playground(orders, own, view=view, say=talk) as playground:
-        try:
-            tell(options, playground.links)
-            playground.run()
-        except KeyboardInterrupt:  # the normal end
-            # The parts end one after the other. A second Ctrl-C would leave some of them to the guard's SIGKILL.
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)
-            talk("stopping")
-    return DONE
+    with open_playground(orders, own, view=view, say=talk) as playground, until_interrupted():
+        tell(options, playground.links)
+        playground.run()
 
 
 def own_service(options: Options) -> OwnService | None:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reconsume.sidecar.cli import topics
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Row, talk
-from reconsume.sidecar.cli.topics.plan import make_step
 from reconsume.sidecar.printable import plural
 from reconsume.topics.acls import User
 from reconsume.topics.specs import TopicSpec
@@ -84,8 +84,8 @@ def reporting(checks: list[Check]) -> Iterator[Report]:
 
 def compare(spec: TopicSpec, topic: Topic) -> Iterator[tuple[str, str]]:
     """Yield the findings and fixes that `topics check` would print for a topic."""
-    for finding in make_step(spec, topic).findings:
-        yield finding.finding, finding.mend
+    for finding in topics.compare(spec, topic):
+        yield finding.finding, finding.repair
 
 
 def row_of(report: Report) -> Row:

@@ -1,24 +1,36 @@
-"""`drain`: drain the sidecar of this pod, from a preStop hook in an image without a shell."""
+"""`drain`: drain the sidecar of this pod, from a preStop hook in an image without a shell.
+
+This is only the call of `POST /drain`; the running sidecar does the work (`api/app.py`). The command finds the sidecar
+by `--api`, or by the configuration that both have, and waits as long as the drain may take.
+"""
 
 from __future__ import annotations
 
+import http.client
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
+from urllib.parse import urlencode
 
 import typer
 
-from reconsume.sidecar.cli.drain_client import drain as call
-from reconsume.sidecar.cli.drain_client import token_in
-from reconsume.sidecar.cli.terminal.arguments import address, duration
+from reconsume.sidecar.cli.terminal.arguments import address, duration, tokens_in
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.http.sidecar_connection import SidecarConnection
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import load
+from reconsume.sidecar.settings.addresses import Listen
+from reconsume.topics.durations import render_duration
 
 LONGEST = 3_600_000
 """ms; the longest timeout that the sidecar's API accepts."""
+ANSWER_WITHIN = 5.0
+"""Seconds to wait beyond the drain itself: the sidecar responds at its own deadline, not before."""
+LONGEST_ANSWER = 65_536
 
 
 def drain(
@@ -51,17 +63,65 @@ def drain(
       reconsume drain --api unix:/run/reconsume/api.sock --timeout 20s
     """
     limit = None if timeout is None else duration(timeout, "--timeout")
-    listen = None if api is None else address(api, "--api")
-    usual, group = LONGEST, None
-    if listen is None:
+    query = {} if limit is None else {"timeout": render_duration(limit)}
+    if api is not None:
+        listen, usual = address(api, "--api"), LONGEST
+    else:
         settings = load(options.config, options.sets)
-        listen, usual, group = settings.api.listen, settings.longest_drain, settings.group
+        listen, usual = settings.api.listen, settings.longest_drain
+        query["group"] = settings.group  # the usual port is the same in all groups
         if token_file is None and settings.api.token_file is not None:
             token_file = Path(settings.api.token_file)
-    token = "" if token_file is None else token_in(token_file)
-    answer = call(listen, (usual if limit is None else limit) / 1000, limit, token, group)
-    options.output.rows(("drained", "left"), [answer._asdict()])
-    if answer.drained:
+    token = None
+    if token_file is not None:
+        tokens, fault = tokens_in(token_file)
+        if not tokens:
+            raise SetupError(f"the token file {token_file} (api.token_file): {fault}")
+        token = tokens[0].secret.decode("ascii")  # no other character is in one
+    left = call_drain(listen, query, token, (limit or usual) / 1000)
+    options.output.rows(("drained", "left"), [{"drained": left == 0, "left": left}])
+    if not left:
         return DONE
-    talk(f"{listen}: {plural(answer.left, 'delivery')} still in flight, for the partitions' next owner")
+    talk(f"{listen}: {plural(left, 'delivery')} still in flight, for the partitions' next owner")
     return FAILED
+
+
+def call_drain(listen: Listen, query: dict[str, str], token: str | None, longest: float) -> int:
+    """Ask the sidecar on `listen` to drain; return how many deliveries were still in flight at its deadline.
+
+    `query`: a `timeout` other than the sidecar's own, and the `group` that it must be of. `token`: needed if the API
+    requires one. `longest`: seconds that the drain may take. Raises SetupError if no sidecar responds, if it is of
+    another group, or if the response is not that of a drain.
+    """
+    headers = {"Host": "localhost", "Content-Length": "0"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    connection = SidecarConnection(listen, longest + ANSWER_WITHIN)
+    try:
+        connection.request("POST", f"/drain?{urlencode(query)}", headers=headers)
+        response = connection.getresponse()
+        body = response.read(LONGEST_ANSWER)
+    except (OSError, http.client.HTTPException) as error:
+        why = error or type(error).__name__
+        raise SetupError(f"no sidecar answers on {listen} (api.listen): {why}") from error
+    finally:
+        connection.close()
+    if response.status != 200:
+        refuse(listen, response.status)
+    try:
+        return int(json.loads(body)["left"])
+    except (ValueError, KeyError, TypeError):
+        refuse(listen, response.status)
+
+
+def refuse(listen: Listen, status: int) -> NoReturn:
+    """Raise SetupError with what this HTTP status of an answer that is no drain means."""
+    sidecar = f"the sidecar on {listen}"
+    match status:
+        case 401:
+            raise SetupError(f"{sidecar} asks for a token: name its file in api.token_file, or by --token-file")
+        case 409:
+            text = "name the address of this group's in api.listen, or by --api"
+            raise SetupError(f"{sidecar} is of another group, and goes on: {text}")
+        case _:
+            raise SetupError(f"what answers on {listen} does not drain: HTTP {status}")

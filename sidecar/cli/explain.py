@@ -1,37 +1,46 @@
-"""`explain`: how the policy in force treats a record that keeps failing."""
+"""`explain`: how the policy in force treats a record that keeps failing.
+
+Data are the rows of the record's path: each delivery with its wait, then the dead letter, in the mode of the
+configuration. Messages are the notes: what the rows cannot show. Everything is made from the settings; with `--live`
+the group's policy is read from Kafka and laid over them first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice, repeat
 from typing import Annotated
 
 import typer
 
-from reconsume.sidecar.cli.explain_limits import notes_of_limits
-from reconsume.sidecar.cli.explain_timeline import (
-    POSTPONED,
-    no_attempt,
-    notes,
-    notes_of_terms,
-    parks_in,
-    terms_of,
-    timeline,
-)
-from reconsume.sidecar.cli.policy.commands import governed
+from reconsume.sidecar.cli.terminal.arguments import duration
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
 from reconsume.sidecar.hints import hint
-from reconsume.sidecar.printable import plural
+from reconsume.sidecar.masking import text_without_secrets
 from reconsume.sidecar.settings import Settings, load
-from reconsume.topics.durations import parse_duration, render_duration
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.topics.durations import render_duration
 from reconsume.topics.levels import LONGEST, SHORTEST_ASKED, hops
-from reconsume.topics.retry_rules import FailureTerms
+from reconsume.topics.rates import render_rate
+from reconsume.topics.retry_rules import FailureTerms, RetryRule
 
 TIMELINE = ("attempt", "waits", "sum", "topic")
 HOPS = ("hop", "waits", "sum", "topic")
 MOST_ROWS = 100
 """Rows of a timeline in a table, at most; a million retries of 2 h each would add no information."""
+IN_PLACE_SHOWN = 3
+"""Retries shown of a timeline that has no end."""
+POSTPONED = "postponed"
+NOT_SENT = frozenset(
+    {"connection-refused", "no-such-socket", "no-such-host", "connect-timeout", "forbidden-address", "not-sent"}
+)
+"""Reasons of deliveries of which no request was sent, beside those of TLS; a test compares them with the client's."""
+SHORT = 3_600_000
+"""ms. A ladder that ends sooner dead-letters records in an outage that operators may not have noticed yet."""
+MOST_SUMMED = 3_600
+"""Retries that are summed, at most: each waits 1 s or more, so a longer ladder is never short."""
 
 
 def explain(
@@ -62,22 +71,30 @@ def explain(
     """
     settings = load(options.config, options.sets)
     if live:
+        from reconsume.sidecar.cli.policy.commands import governed  # it knows the Kafka client, which is slow
+
         settings = governed(settings)
-    main = main_topic(settings, topic)
+    mains = settings.topic_names
+    main = mains[0] if topic is None else topic
+    if main not in mains:
+        raise typer.BadParameter(f"{main} is not a main topic of the group: {', '.join(mains)}")
     if delay is not None:
-        options.output.rows(HOPS, way(settings, main, level_wait(delay)))
+        options.output.rows(HOPS, hops_of(settings, main, delay))
         return
-    if (sentence := no_attempt(settings, reason)) is not None:
+    if sentence := no_attempt(settings, reason):
         talk(sentence)
         if reason != POSTPONED:  # of a record that was postponed for too long the ladder follows
             options.output.rows(TIMELINE, [])
             return
-    terms = terms_of(settings, main, reason)
-    rows = timeline(settings, main, terms)
-    if options.output.format is Format.TABLE:
-        rows = cut(rows, settings, terms)
-    for note in (*notes(settings), *notes_of_terms(settings, terms, reason), *notes_of_limits(settings, main)):
+    terms = build_policy(settings, "").terms_of(main, reason)
+    for note in (*notes_of_mode(settings), *notes_of_terms(settings, terms, reason), *notes_of_limits(settings, main)):
         talk(note)
+    rows: Iterable[Row] = timeline(settings, main, terms)
+    if options.output.format is Format.TABLE:
+        rows = list(islice(rows, MOST_ROWS + 1))
+        if len(rows) > MOST_ROWS:
+            talk(f"the table ends after {MOST_ROWS} rows; -o jsonl has all of them")
+            del rows[MOST_ROWS:]
     options.output.rows(TIMELINE, rows)
     if live:
         talk("these are the values of the group's policy, and of the configuration where the policy sets none")
@@ -85,45 +102,175 @@ def explain(
         talk(f"these are the configuration's values; `{hint('explain --live')}` uses the group's policy, if it has one")
 
 
-def cut(rows: Iterator[Row], settings: Settings, terms: FailureTerms) -> Iterator[Row]:
-    """Return the first rows of a timeline for a table, and print how many are left out."""
-    in_place = settings.deliver.order != "none" and not settings.queued
-    retries = settings.retry.ordered_max_times if in_place else terms.max_reconsume_times
-    wait = settings.retry.ordered_interval if in_place else terms.ladder.delays[-1]
-    ends = terms.dead_letter or terms.max_age is not None
-    end = "a person decides" if parks_in(settings) else "the DLQ"
-    if ends or (retries or 0) + 2 <= MOST_ROWS:  # the first delivery, the retries, the dead letter
-        return rows
-    more = plural((retries or 0) + 2 - MOST_ROWS, "more retry")
-    talk(f"{more}, each after {render_duration(wait)}, then {end}")
-    return islice(rows, MOST_ROWS - 1)
+def hops_of(settings: Settings, main: str, delay: str) -> Iterator[Row]:
+    """Yield a row for each level topic that makes up a delay; the rest of the delay is spent in memory.
 
-
-def main_topic(settings: Settings, asked_for: str | None) -> str:
-    """Return the main topic whose records are explained. Raises BadParameter if the group has no such topic."""
-    if asked_for is not None and asked_for not in settings.topic_names:
-        raise typer.BadParameter(f"{asked_for} is not a main topic of the group: {', '.join(settings.topic_names)}")
-    return asked_for or settings.topic_names[0]
-
-
-def level_wait(text: str) -> int:
-    """Parse a delay that a service may request, in ms. Raises BadParameter if it is invalid or out of range."""
-    try:
-        delay = parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    if not SHORTEST_ASKED <= delay <= LONGEST:
+    Raises BadParameter if a service may not ask for such a delay.
+    """
+    wait, total = duration(delay, "--delay"), 0
+    if not SHORTEST_ASKED <= wait <= LONGEST:
         shortest, longest = render_duration(SHORTEST_ASKED), render_duration(LONGEST)
         raise typer.BadParameter(f"a delay is {shortest} to {longest}; for any other the ladder decides")
-    return delay
-
-
-def way(settings: Settings, main: str, delay: int) -> Iterator[Row]:
-    """Yield a row for each level topic that makes up a delay; the rest of the delay is spent in memory."""
-    total = 0
-    for number, level in enumerate(hops(delay, settings.delays), start=1):
+    for number, level in enumerate(hops(wait, settings.delays), start=1):
         total += level
-        name = settings.names.level(level, main)
-        yield {"hop": number, "waits": render_duration(level), "sum": render_duration(total), "topic": name}
-    if total < delay:
-        yield {"hop": None, "waits": render_duration(delay - total), "sum": render_duration(delay), "topic": "(memory)"}
+        yield hop(number, level, total, settings.names.level(level, main))
+    if total < wait:
+        yield hop(None, wait - total, wait, "(memory)")
+
+
+def hop(number: int | None, wait: int, total: int, topic: str) -> Row:
+    """Return one row of a delay; `wait` and `total` are in ms."""
+    return {"hop": number, "waits": render_duration(wait), "sum": render_duration(total), "topic": topic}
+
+
+def is_retried_in_place(settings: Settings) -> bool:
+    """Return whether a failing record stays in its own topic, and holds back what follows it."""
+    return settings.deliver.order != "none" and not settings.queued
+
+
+def parks_in(settings: Settings) -> bool:
+    """Return whether a record whose retries are used up waits in its queue for a person."""
+    return settings.queued and settings.retry.ordered_exhausted == "park"
+
+
+def timeline(settings: Settings, main: str, terms: FailureTerms) -> Iterator[Row]:
+    """Yield a row for each delivery, and one for the dead letter if there is one. `terms`: those of each failure."""
+    yield row(1, 0, 0, main)
+    if settings.deliver.broadcast:
+        return
+    dead = end = settings.names.dlq(main)
+    total = 0
+    in_place, most = is_retried_in_place(settings), settings.retry.ordered_max_times
+    if terms.dead_letter:
+        waits: Iterable[int] = ()
+    elif in_place:
+        waits = repeat(settings.retry.ordered_interval, IN_PLACE_SHOWN if most is None else most)
+    else:
+        waits = map(terms.ladder.delay, range(1, terms.max_reconsume_times + 1))
+        if parks_in(settings):
+            end = f"{settings.names.ordered(main)} (parked)"
+    for attempt, wait in enumerate(waits, 2):
+        if not in_place and terms.max_age is not None and total + wait > terms.max_age:
+            end = dead  # expired
+            break
+        total += wait
+        yield row(attempt, wait, total, main if in_place else levels_on_the_way(settings, main, wait))
+    if terms.dead_letter or not in_place or most is not None:
+        yield row(None, 0, total, end)
+
+
+def row(attempt: int | None, wait: int, total: int, topic: str) -> Row:
+    """Return one row; `wait` and `total` are in ms."""
+    return {"attempt": attempt, "waits": render_duration(wait), "sum": render_duration(total), "topic": topic}
+
+
+def levels_on_the_way(settings: Settings, main: str, wait: int) -> str:
+    """Return the topics that a wait passes, in words; what is left of it is spent in memory.
+
+    With a ladder for ordered records it is the queue topic.
+    """
+    if settings.queued:
+        return settings.names.ordered(main)
+    levels = hops(wait, settings.delays)
+    steps = [
+        settings.names.level(level, main) + (f" ×{count}" if count > 1 else "")
+        for level, count in Counter(levels).items()
+    ]
+    if sum(levels) < wait:
+        steps.append("(memory)")
+    if settings.deliver.mode == "relay":
+        steps.append(settings.names.ready)
+    return ", ".join(steps)
+
+
+def no_attempt(settings: Settings, reason: str) -> str:
+    """Return in one sentence what follows from a reason that is not an attempt; empty if it is one."""
+    status = reason.removeprefix("http-")
+    if reason == POSTPONED:
+        limit = render_duration(settings.retry.postpone_limit)
+        return (
+            "postponed is not an attempt: the record comes again when the service asked for it, and no retry is used "
+            f"up; after {limit} of that (retry.postpone_limit) it is a failure, as shown"
+        )
+    if status.isdecimal() and int(status) in settings.deliver.throttle_statuses:
+        follows = "the record is delivered later, and deliveries slow down"
+    elif reason in NOT_SENT or reason.startswith("tls-"):
+        follows = "no request was sent; an outage begins"
+    elif reason in ("cancelled", "withdrawn", "outage"):
+        follows = "the delivery was withdrawn before it ended"
+    else:
+        return ""
+    return f"{reason} is not an attempt: {follows}; no retry is used up"
+
+
+def notes_of_mode(settings: Settings) -> Iterator[str]:
+    """Yield what a reader of the timeline must know of the mode of delivery, a sentence each."""
+    deliver, retry = settings.deliver, settings.retry
+    what = "its key" if deliver.order == "key" else "its partition"
+    if deliver.broadcast:
+        yield "broadcast: a failure is counted and never retried; there is no DLQ"
+    if settings.queued:
+        yield f"ordered: later records of {what} wait behind a failing one in the same topic; others go on"
+    if parks_in(settings):
+        yield f"parked: when its retries are used up, it stays there with these; `{hint('settle')}` decides"
+    if is_retried_in_place(settings):
+        yield f"ordered: a failure is retried in place and holds back {what} until it is done"
+        if retry.ordered_max_times is None:
+            every = render_duration(retry.ordered_interval)
+            yield f"without limit, every {every}; retry.ordered_max_times sets one, then the DLQ"
+    if deliver.mode == "relay":
+        yield "relay: the service reads the main topics and the ready topic itself, and writes its failures"
+    if deliver.mode == "pull":
+        yield (
+            f"pull: a lease that expires is a failure that waits nothing ({settings.names.ready}); a nacked record "
+            f"comes back after {render_duration(retry.nack_redelivery_delay)}, counted in memory"
+        )
+    if deliver.batch.max_size > 1:
+        yield "batch: a record that the answer does not name has failed, the others have not"
+    if deliver.mode == "push" and deliver.order == "none" and not deliver.broadcast:
+        yield from notes_of_a_short_ladder(settings)
+
+
+def notes_of_a_short_ladder(settings: Settings) -> Iterator[str]:
+    """Yield a sentence if a service that answers everything with a failure soon has all its records in the DLQ."""
+    retries = min(settings.retry.max_reconsume_times, MOST_SUMMED)
+    total = sum(map(settings.ladder.delay, range(1, retries + 1)))
+    if total < SHORT:
+        ends, every = render_duration(total), render_duration(settings.deliver.outage_interval)
+        yield f"short: where the service fails everything, a record is in the DLQ after {ends}; one goes every {every}"
+
+
+def notes_of_terms(settings: Settings, terms: FailureTerms, reason: str) -> Iterator[str]:
+    """Yield which rule applies, and when a record is too old for another retry, a sentence each."""
+    if isinstance(terms, RetryRule):
+        yield f"the rule {terms.name} applies"
+    elif settings.retry.rules:
+        yield "no rule applies" if reason else "no rule applies, as no --reason is given"
+    if terms.max_age is not None:
+        age = render_duration(terms.max_age)
+        yield f"a record older than {age} is not retried: it is dead, as expired, when it fails"
+    if settings.retry.jitter:
+        yield f"each wait is up to {settings.retry.jitter} % longer (retry.jitter)"
+
+
+def notes_of_limits(settings: Settings, main: str) -> Iterator[str]:
+    """Yield what a main topic has of its own, and which limits bind its records, a sentence each."""
+    deliver, topic = settings.deliver, next(one for one in settings.topics if one.name == main)
+    own = {
+        "path": topic.path and text_without_secrets(topic.path),
+        "timeout": topic.timeout and render_duration(topic.timeout),
+        "concurrency": topic.concurrency,
+    }
+    if given := ", ".join(f"{name} {value}" for name, value in own.items() if value):
+        yield f"{main} has of its own, for retries and redrives too: {given}"
+    rates = {
+        "an instance delivers at most {} of its records, fresh ones and retries together": topic.rate,
+        "an instance delivers at most {} of all records (deliver.rate)": deliver.rate,
+        "the group delivers at most {}, each instance by the partitions it owns (deliver.group_rate)": (
+            deliver.group_rate
+        ),
+    }
+    binding = [sentence.format(render_rate(rate)) for sentence, rate in rates.items() if rate is not None]
+    yield from binding
+    if binding:
+        yield "the smallest of these binds; a record that waits for it is late, and spends no retry"

@@ -1,64 +1,72 @@
-"""`init`: write the first files for a service, from questions or from options."""
+"""`init`: write the first files for a service, from questions or from options.
+
+The values that only the user knows come from options, then from questions; the settings themselves check them. All
+files are made before the first is written, and none is written if one is in the way. At its end the command prints
+what to do next.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconsume.sidecar.cli.init_steps import COMPOSE, next_commands
-from reconsume.sidecar.cli.inject import Group, Mode, Servers, Topics, Url, replace
+from reconsume.sidecar.cli.inject import ANNOTATIONS
 from reconsume.sidecar.cli.terminal.confirm import question
-from reconsume.sidecar.cli.terminal.options import Options
+from reconsume.sidecar.cli.terminal.options import Options, Texts
 from reconsume.sidecar.cli.terminal.output import talk, write
+from reconsume.sidecar.deploy.starter.compose import VARIABLE
+from reconsume.sidecar.deploy.starter.token import TOKENS, ignore_token, write_token
 from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.files import replace_file
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import printable
+from reconsume.sidecar.settings.addresses import is_loopback
 from reconsume.sidecar.settings.load import DEFAULT_FILE, load
 
 if TYPE_CHECKING:
     from reconsume.sidecar.deploy.starter.configuration import Answers
 
-WRITTEN, KEPT = "written: an operator's token", "is there, and stays as it is"
-LIKELY = {"servers": "localhost:9092", "mode": "push", "url": "http://127.0.0.1:8080/events"}
+COMPOSE = "compose.yaml"
 KEEP = "; without --group and the other values a configuration that is there is taken as it is"
 QUESTIONS = {
-    "group": "The service's consumer group",
-    "topics": "The topics that it consumes, with a comma between them",
-    "servers": "The brokers, as host:port",
-    "mode": "How it gets records: push (by HTTP requests), pull (it asks), or relay (it reads Kafka itself)",
-    "url": "The service's address",
+    "group": ("The service's consumer group", None),
+    "topics": ("The topics that it consumes, with a comma between them", None),
+    "bootstrap_servers": ("The brokers, as host:port", "localhost:9092"),
+    "mode": ("How it gets records: push (by HTTP requests), pull (it asks), or relay (it reads Kafka itself)", "push"),
+    "url": ("The service's address", "http://127.0.0.1:8080/events"),
 }
-NAMES = {
+"""The values that are asked for, in this order: the question, and what an empty answer means."""
+VALUES: Texts = {name: ANNOTATIONS[name] for name in QUESTIONS}
+GIVEN_BY = {
     "group": "--group GROUP",
     "topics": "--topics TOPIC,…",
-    "servers": "--bootstrap-servers HOST:PORT",
+    "bootstrap_servers": "--bootstrap-servers HOST:PORT",
     "url": "--url URL, or --mode pull or relay",
 }
-
-Compose = Annotated[bool, typer.Option("--compose", help=f"Write {COMPOSE} too: Kafka, the sidecar and a service.")]
-Kubernetes = Annotated[
-    Path | None, typer.Option("--kubernetes", metavar="DIR", help="Write manifests of a service and its sidecar there.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Replace files that are there.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the files, and write nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: name the options that are missing, and write nothing.")]
+"""What a value that may not be asked for can be given by."""
 
 
 def init(
     options: Options,
-    group: Group = None,
-    topics: Topics = None,
-    bootstrap_servers: Servers = None,
-    mode: Mode = None,
-    url: Url = None,
-    compose: Compose = False,
-    kubernetes: Kubernetes = None,
-    force: Force = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    /,
+    compose: Annotated[
+        bool, typer.Option("--compose", help=f"Write {COMPOSE} too: Kafka, the sidecar and a service.")
+    ] = False,
+    kubernetes: Annotated[
+        Path | None,
+        typer.Option("--kubernetes", metavar="DIR", help="Write manifests of a service and its sidecar there."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the files, and write nothing.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Ask nothing: name the options that are missing, and write nothing.")
+    ] = False,
+    **given: str | None,
 ) -> None:
     """Write the first reconsume.yaml.
 
@@ -81,8 +89,7 @@ def init(
     if options.sets:
         raise typer.BadParameter("--set changes a configuration that is there, and init writes a new one")
     path = options.config or DEFAULT_FILE
-    said = {"group": group, "topics": topics, "servers": bootstrap_servers, "mode": mode, "url": url}
-    values = {name: text for name, text in said.items() if text is not None}
+    values = {name: text for name, text in given.items() if text is not None}
     around = compose or kubernetes is not None
     kept = around and not values and path.exists()
     answers = answers_in(load(path, (), {})) if kept else complete(values, may_ask=not yes and sys.stdin.isatty())
@@ -92,25 +99,15 @@ def init(
         talk(f"{printable(str(path))}: is there, and is taken as it is")
         del texts[path]
     if dry_run:
-        print_files(texts)
+        for file, text in texts.items():
+            head = f"# {printable(str(file))}\n" if len(texts) > 1 else ""
+            write(f"{head}{text}".rstrip("\n"))
         return
     write_files(texts, force=force, hint=KEEP if around and path in texts else "")
     write_tokens(path.parent)
-    next_commands(answers.servers, path, compose=compose, kubernetes=kubernetes)
-
-
-def write_tokens(folder: Path) -> None:
-    """Write the file with an operator's token, unless it is there, and keep it out of git. Raises ConfigError."""
-    from reconsume.sidecar.deploy.starter.token import TOKENS, ignore_token, write_token
-
-    name = printable(str(folder / TOKENS))
-    try:
-        talk(f"{name}: {WRITTEN if write_token(folder) else KEPT}")
-        if ignore_token(folder):
-            talk(f"{printable(str(folder / '.gitignore'))}: names it, so that git ignores it")
-    except (OSError, UnicodeDecodeError) as fault:
-        why = fault.strerror if isinstance(fault, OSError) else "its text is not UTF-8"
-        raise ConfigError([f"{name}, or .gitignore there: cannot be written: {why}"]) from None
+    talk("")
+    for line in next_commands(answers.servers, path, compose=compose, kubernetes=kubernetes):
+        talk(line)
 
 
 def complete(values: dict[str, str], *, may_ask: bool) -> Answers:
@@ -124,13 +121,12 @@ def complete(values: dict[str, str], *, may_ask: bool) -> Answers:
         values = {"mode": "push", **values}
     if wrong := faults_of(answers_of(values), partly=True):
         raise ConfigError(wrong)
-    missing = [name for name in ("group", "topics", "servers", "mode") if name not in values]
-    if values.get("mode", "push") == "push" and "url" not in values:
-        missing.append("url")
+    is_push = values.get("mode", "push") == "push"
+    missing = [name for name in QUESTIONS if name not in values and (is_push or name != "url")]
     if missing and not may_ask:
-        lacking = dict.fromkeys(NAMES.get("url" if name == "mode" else name, name) for name in missing)
         why = "there is no terminal to ask on" if not sys.stdin.isatty() else "with --yes nothing is asked"
-        raise typer.BadParameter(f"{why}. These are missing:\n" + "\n".join(f"  {option}" for option in lacking))
+        lines = [f"  {GIVEN_BY[name]}" for name in missing if name in GIVEN_BY]
+        raise typer.BadParameter("\n".join((f"{why}. These are missing:", *lines)))
     for name in missing:
         if name != "url" or values["mode"] == "push":
             values = ask_for(name, values)
@@ -144,7 +140,7 @@ def ask_for(name: str, values: dict[str, str]) -> dict[str, str]:
     from reconsume.sidecar.deploy.starter.configuration import faults_of
 
     while True:
-        text = question(QUESTIONS[name], LIKELY.get(name))
+        text = question(*QUESTIONS[name])
         wrong = faults_of(answers_of({**values, name: text}), partly=True)
         if text.strip(" ,") and not wrong:
             return {**values, name: text}
@@ -158,7 +154,7 @@ def answers_of(values: dict[str, str]) -> Answers:
     return Answers(
         group=values.get("group", ""),
         topics=tuple(name.strip() for name in values.get("topics", "").split(",") if name.strip()),
-        servers=values.get("servers", ""),
+        servers=values.get("bootstrap_servers", ""),
         mode=values.get("mode", "push"),
         url=values.get("url", ""),
     )
@@ -184,13 +180,6 @@ def files(answers: Answers, path: Path, configured: str, *, compose: bool, kuber
     return texts
 
 
-def print_files(texts: dict[Path, str]) -> None:
-    """Print the texts; if there are several, each below the name of its file."""
-    for path, text in texts.items():
-        head = f"# {printable(str(path))}\n" if len(texts) > 1 else ""
-        write(f"{head}{text}".rstrip("\n"))
-
-
 def write_files(texts: dict[Path, str], *, force: bool, hint: str) -> None:
     """Write all files, or none if one is there and `force` is not given. Raises ConfigError, which ends with `hint`."""
     there = [path for path in texts if os.path.lexists(path)]
@@ -199,9 +188,41 @@ def write_files(texts: dict[Path, str], *, force: bool, hint: str) -> None:
         raise ConfigError([f"{names}: is there already, and nothing was written; --force replaces it{hint}"])
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        if os.path.lexists(path):
-            replace(path.resolve(), text)
-        else:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+        replace_file(path, text)
         talk(f"{printable(str(path))}: written")
+
+
+def write_tokens(folder: Path) -> None:
+    """Write the file with an operator's token, unless it is there, and keep it out of git. Raises ConfigError."""
+    name, ignored = printable(str(folder / TOKENS)), printable(str(folder / ".gitignore"))
+    try:
+        state = "written: an operator's token" if write_token(folder) else "is there, and stays as it is"
+        talk(f"{name}: {state}")
+        if ignore_token(folder):
+            talk(f"{ignored}: names it, so that git ignores it")
+    except (OSError, UnicodeDecodeError) as fault:
+        why = fault.strerror if isinstance(fault, OSError) else "its text is not UTF-8"
+        raise ConfigError([f"{name}, or .gitignore there: cannot be written: {why}"]) from None
+
+
+def next_commands(servers: str, path: Path, *, compose: bool, kubernetes: Path | None) -> Iterator[str]:
+    """Yield what to do now, with the files that were written. `servers`: the brokers of the configuration `path`."""
+    token, folder = printable(str(path.parent / TOKENS)), printable(str(kubernetes))
+    if compose or kubernetes is not None:
+        yield "make image   # in a clone of Reconsume's repository: no registry serves the image"
+    if kubernetes is None:
+        file = None if path == DEFAULT_FILE else path
+        yield f"{hint('config check', file)}   # finds every fault at once"
+        yield f"{hint('topics apply', file)}   # creates the topics of the group; the main topics must exist"
+        yield f"{hint('run', file)}            # the sidecar"
+        yield f"{hint('dev up', path)}   # or all of it with a Kafka of its own, to try it out"
+    if compose:
+        up = f"{VARIABLE}=$(cat {token}) docker compose -f {printable(str(path.parent / COMPOSE))} up"
+        yield f"{up}   # all of it on this machine; needs Docker Compose 2.23.1"
+    if kubernetes is not None:
+        yield f"push it to the registry of the cluster, and name that under `images` in {folder}/kustomization.yaml"
+        yield f"kubectl apply -k {folder}   # the service, its sidecar, and a Job for the topics of the group"
+        yield "the main topics must exist"
+        if is_loopback(servers.split(",")[0].rpartition(":")[0]):
+            yield f"in a pod localhost is the pod itself: name the cluster's brokers in {folder}/reconsume.yaml"
+    yield f"kubectl create secret generic reconsume-ui --from-file=token={token}   # operators' token, in a cluster"

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks
-from reconsume.sidecar.cli.terminal.exit_codes import DONE
-from reconsume.sidecar.cli.terminal.options import Options
-from reconsume.sidecar.cli.terminal.output import taken, talk
+from reconsume.sidecar.cli.terminal.options import Options, Texts
+from reconsume.sidecar.cli.terminal.output import talk, write
 from reconsume.sidecar.deploy.annotations import faults
 from reconsume.sidecar.deploy.manifest_file import Change, Changed, change_all
 from reconsume.sidecar.deploy.workload import WrongManifestError, annotations_of, with_sidecar, without_sidecar
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.files import read_given, read_stream
+from reconsume.sidecar.files import read_given, read_stream, replace_file
 
 STDIN = "-"
 LARGEST = 16 * 1024 * 1024
@@ -26,67 +24,42 @@ LARGEST = 16 * 1024 * 1024
 Files = Annotated[
     list[str], typer.Option("-f", "--file", metavar="FILE", help="The manifest; - is stdin; may be repeated.")
 ]
-InPlace = Annotated[bool, typer.Option("-i", "--in-place", help="Write the files, not stdout.")]
-Remove = Annotated[bool, typer.Option("--remove", help="Take the sidecar out again.")]
-Plain = Annotated[
-    bool | None,
-    typer.Option("--plain/--native", help="An ordinary container, for Kubernetes before 1.29, or a native sidecar."),
-]
-
-
-def said(name: str, text: str, metavar: str) -> typer.models.OptionInfo:
-    """Declare an option that becomes an annotation of the pod."""
-    option: typer.models.OptionInfo = typer.Option(name, help=text, metavar=metavar)
-    return option
-
-
-Image = Annotated[str | None, said("--image", "The sidecar's image; this version's where it is not given.", "IMAGE")]
-ConfigMap = Annotated[
-    str | None, said("--config-map", "The ConfigMap with reconsume.yaml; what stands below is laid over it.", "NAME")
-]
-Group = Annotated[str | None, said("--group", "The setting group.", "GROUP")]
-Topics = Annotated[str | None, said("--topics", "The setting topics: names with a comma between them.", "A,B")]
-Url = Annotated[str | None, said("--url", "The setting deliver.url.", "URL")]
-Mode = Annotated[str | None, said("--mode", "The setting deliver.mode.", "MODE")]
-Servers = Annotated[str | None, said("--bootstrap-servers", "The setting kafka.bootstrap.servers.", "HOST:PORT,…")]
-Secrets = Annotated[str | None, said("--secrets", "Secrets to mount, each as /etc/reconsume-secrets/NAME.", "A,B")]
-Memory = Annotated[str | None, said("--memory-limit", "The container's memory limit; 256Mi.", "QUANTITY")]
-CpuRequest = Annotated[str | None, said("--cpu-request", "The container's CPU request; 50m.", "QUANTITY")]
-CpuLimit = Annotated[
-    str | None, said("--cpu-limit", "The container's CPU limit; none. A quota may need it.", "QUANTITY")
-]
-IpFamily = Annotated[str | None, said("--ip-family", "ipv6 where pods have no address of IPv4.", "FAMILY")]
-Mesh = Annotated[
-    str | None, said("--mesh", "istio or linkerd: leave the ports of probes and of Kafka out of the mesh.", "MESH")
-]
-KafkaPorts = Annotated[
-    str | None,
-    said("--kafka-ports", "The brokers' ports; by default those of the bootstrap servers, or 9092.", "PORTS"),
-]
+ANNOTATIONS: Texts = {
+    "config_map": ("NAME", "The ConfigMap with reconsume.yaml; what stands below is laid over it."),
+    "group": ("GROUP", "The setting group."),
+    "topics": ("TOPIC,…", "The setting topics: names with a comma between them."),
+    "url": ("URL", "The setting deliver.url."),
+    "mode": ("MODE", "The setting deliver.mode."),
+    "bootstrap_servers": ("HOST:PORT,…", "The setting kafka.bootstrap.servers."),
+    "secrets": ("NAME,…", "Secrets to mount, each as /etc/reconsume-secrets/NAME."),
+    "image": ("IMAGE", "The sidecar's image; this version's where it is not given."),
+    "memory_limit": ("QUANTITY", "The container's memory limit; 256Mi."),
+    "cpu_request": ("QUANTITY", "The container's CPU request; 50m."),
+    "cpu_limit": ("QUANTITY", "The container's CPU limit; none. A quota may need it."),
+    "ip_family": ("FAMILY", "ipv6 where pods have no address of IPv4."),
+    "mesh": ("MESH", "istio or linkerd: leave the ports of probes and of Kafka out of the mesh."),
+    "kafka_ports": ("PORTS", "The brokers' ports; by default those of the bootstrap servers, or 9092."),
+}
+"""The options that become annotations of the pod."""
 
 
 def inject(
     options: Options,
-    files: Files,
-    in_place: InPlace = False,
-    remove: Remove = False,
-    config_map: ConfigMap = None,
-    group: Group = None,
-    topics: Topics = None,
-    url: Url = None,
-    mode: Mode = None,
-    bootstrap_servers: Servers = None,
-    secrets: Secrets = None,
-    image: Image = None,
-    memory_limit: Memory = None,
-    cpu_request: CpuRequest = None,
-    cpu_limit: CpuLimit = None,
-    ip_family: IpFamily = None,
-    mesh: Mesh = None,
-    kafka_ports: KafkaPorts = None,
-    plain: Plain = None,
+    /,
+    files: Annotated[
+        list[str], typer.Option("-f", "--file", metavar="FILE", help="The manifest; - is stdin; may be repeated.")
+    ],
+    in_place: Annotated[bool, typer.Option("-i", "--in-place", help="Write the files, not stdout.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Take the sidecar out again.")] = False,
+    plain: Annotated[
+        bool | None,
+        typer.Option(
+            "--plain/--native", help="An ordinary container, for Kubernetes before 1.29, or a native sidecar."
+        ),
+    ] = None,
     _yes: NeverAsks = False,
-) -> int:
+    **annotations: str | None,
+) -> None:
     """Put the sidecar into the pods of a manifest.
 
     Into each Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob and Pod, also in a List; the rest is passed
@@ -103,15 +76,11 @@ def inject(
     options.expect_no_format("the manifest is printed as it is")
     if in_place and STDIN in files:
         raise typer.BadParameter("-i writes files, and stdin is none")
-    values = {"image": image, "config_map": config_map, "group": group, "topics": topics, "url": url, "mode": mode}
-    values |= {"bootstrap_servers": bootstrap_servers, "secrets": secrets, "memory_limit": memory_limit}
-    values |= {"cpu_request": cpu_request, "cpu_limit": cpu_limit, "ip_family": ip_family}
-    values |= {"mesh": mesh, "kafka_ports": kafka_ports}
-    values["container"] = None if plain is None else ("plain" if plain else "")
-    if remove and any(value is not None for value in values.values()):
+    if plain is not None:
+        annotations["container"] = "plain" if plain else ""
+    if remove and any(value is not None for value in annotations.values()):
         raise typer.BadParameter("--remove takes the sidecar out, so leave out what it shall be")
-    change_files(files, change_of(values, remove), in_place=in_place)
-    return DONE
+    change_files(files, change_of(annotations, remove), in_place=in_place)
 
 
 def change_of(options: dict[str, str | None], remove: bool) -> Change:
@@ -141,7 +110,7 @@ def change_files(files: list[str], change: Change, *, in_place: bool) -> None:
         for row in result.objects:
             talk(f"{row.what}: {row.state}")
         if in_place:
-            replace(Path(name).resolve(), result.text)
+            replace_file(Path(name), result.text)
     if not in_place:
         print_all([result.text for _, result in changed])
 
@@ -156,20 +125,8 @@ def read(name: str) -> str:
         raise ConfigError([f"{name}: cannot be read: {reason}"]) from error
 
 
-def replace(path: Path, text: str) -> None:
-    """Replace a file's content atomically and keep its mode. A file that already has this content is not touched."""
-    if path.read_bytes() == text.encode("utf-8"):
-        return
-    with tempfile.NamedTemporaryFile("wb", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        file.write(text.encode("utf-8"))
-    fresh = Path(file.name)
-    fresh.chmod(path.stat().st_mode)
-    fresh.replace(path)
-
-
 def print_all(texts: list[str]) -> None:
     """Print all manifests as one stream."""
-    with taken():
-        for number, text in enumerate(texts):
-            mark = "" if number == 0 or text.lstrip().startswith("---") else "---\n"
-            sys.stdout.write(mark + (text if text.endswith("\n") else f"{text}\n"))
+    for number, text in enumerate(texts):
+        mark = "" if number == 0 or text.lstrip().startswith("---") else "---\n"
+        write(mark + text.removesuffix("\n"))

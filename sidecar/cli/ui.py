@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconsume.sidecar.cli.terminal.arguments import address
+from reconsume.sidecar.cli.terminal.arguments import address, tokens_in
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
-from reconsume.sidecar.settings.addresses import Listen
 from reconsume.sidecar.settings.model import is_far
 from reconsume.sidecar.settings.policy import build_policy
 
@@ -26,36 +24,30 @@ LISTEN = "127.0.0.1:8473"
 AUDIT = "reconsume-ui-audit.jsonl"
 
 
-Address = Annotated[str, typer.Option("--listen", metavar="ADDRESS", help="Where to listen.")]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        help="Operators' tokens; otherwise operators.token_file. Without either, the dashboard is read-only.",
-    ),
-]
-AuditFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--audit-file",
-        metavar="FILE",
-        help=f"The log of what was done; otherwise operators.audit_file, or {AUDIT} in your state folder.",
-    ),
-]
-Hosts = Annotated[
-    list[str] | None,
-    typer.Option("--host", metavar="NAME", help="A name by which it is called, besides ui.hosts; may be repeated."),
-]
-
-
 def ui(
     options: Options,
-    listen: Address = LISTEN,
-    token_file: TokenFile = None,
-    audit_file: AuditFile = None,
-    hosts: Hosts = None,
-) -> int:
+    listen: Annotated[str, typer.Option("--listen", metavar="ADDRESS", help="Where to listen.")] = LISTEN,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="Operators' tokens; otherwise operators.token_file. Without either, the dashboard is read-only.",
+        ),
+    ] = None,
+    audit_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--audit-file",
+            metavar="FILE",
+            help=f"The log of what was done; otherwise operators.audit_file, or {AUDIT} in your state folder.",
+        ),
+    ] = None,
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option("--host", metavar="NAME", help="A name by which it is called, besides ui.hosts; may be repeated."),
+    ] = None,
+) -> None:
     """Serve the dashboard.
 
     The group live: what waits and when it is due, why records died, what is wrong now; search, and one record's journey
@@ -73,16 +65,18 @@ def ui(
       reconsume ui --token-file /run/secrets/reconsume-ui --audit-file /var/log/reconsume-ui.jsonl
     """
     chosen = address(listen, "--listen")
-    if token_file is not None and (fault := fault_of(token_file)):
+    if token_file is not None and (fault := tokens_in(token_file)[1]):
         raise typer.BadParameter(f"--token-file: {token_file}: {fault}")
     settings = settings_for_kafka(options)
     operators = settings.operators
     if token_file is None and operators.token_file is not None:
         token_file = Path(operators.token_file)
-        if fault := fault_of(token_file):
+        if fault := tokens_in(token_file)[1]:
             raise ConfigError([f"operators.token_file: {token_file}: {fault}; --token-file names another file"])
-    if audit_file is None and operators.audit_file is not None:
-        audit_file = Path(operators.audit_file)
+    if audit_file is None:
+        audit_file = Path(operators.audit_file) if operators.audit_file is not None else state_folder() / AUDIT
+    if token_file is not None:
+        audit_file.parent.mkdir(parents=True, exist_ok=True)
     from reconsume.sidecar.ui.app import (  # slow to import, and --help does not need it
         Dashboard,
         DashboardOptions,
@@ -91,32 +85,18 @@ def ui(
 
     keep_memory_private()
     give_back_memory()
-    audit = audit_file or state_folder() / AUDIT
-    if token_file is not None:
-        audit.parent.mkdir(parents=True, exist_ok=True)
     read = settings.ui.read or ("open" if token_file is None and not is_far(chosen) else "signed-in")
     names = (*settings.ui.hosts, *(hosts or ()))
-    wanted = DashboardOptions(chosen, token_file, audit, names, read=read, base_path=settings.ui.base_path)
-    dashboard = Dashboard(settings, build_policy(settings, "ui"), wanted)
-    serve(dashboard, lambda server: tell(server, chosen, settings.ui.base_path, read_only=token_file is None))
-    return 0
+    wanted = DashboardOptions(chosen, token_file, audit_file, names, read=read, base_path=settings.ui.base_path)
 
+    def announce(server: Server) -> None:
+        where = str(chosen._replace(port=server.port or 0))
+        url = where if chosen.path is not None else f"http://{where}{settings.ui.base_path}/"
+        talk(f"the dashboard is on {url}{', read-only' if token_file is None else ''}; Ctrl-C ends it")
 
-def fault_of(token_file: Path) -> str:
-    """Return why a token file cannot be used; empty if it can."""
-    try:
-        return read_tokens(token_file).fault
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
+    serve(Dashboard(settings, build_policy(settings, "ui"), wanted), announce)
 
 
 def state_folder() -> Path:
     """Return the folder for the state of this user's programs (XDG_STATE_HOME)."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "reconsume"
-
-
-def tell(server: Server, listen: Listen, base_path: str, *, read_only: bool) -> None:
-    """Print the address of the dashboard."""
-    host = f"[{listen.host}]" if ":" in listen.host else listen.host
-    where = f"unix:{server.path}" if server.path is not None else f"http://{host}:{server.port}{base_path}/"
-    talk(f"the dashboard is on {where}{', read-only' if read_only else ''}; Ctrl-C ends it")

@@ -12,6 +12,7 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -38,10 +39,17 @@ DATE_EVERY = 1.0
 class Server:
     """The server of one app on one address. `start` and `stop` are called on the event loop, once each.
 
-    `setting`: where the address comes from, for the error if it cannot be used.
+    `setting`: where the address comes from, for the error if it cannot be used. `headers`: of every response.
     """
 
-    def __init__(self, app: ASGIApp, listen: Listen, limits: Limits | None = None, setting: str = "") -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        listen: Listen,
+        limits: Limits | None = None,
+        setting: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self.port: int | None = None
         """The TCP port, once started. With port 0 it is the one that the system chose."""
         self.path = listen.path
@@ -56,6 +64,7 @@ class Server:
                 interface="asgi3",
                 proxy_headers=False,  # else X-Forwarded-For decides who is on loopback
                 server_header=False,
+                headers=list((headers or {}).items()),
                 access_log=False,
                 log_config=None,
                 log_level="warning",
@@ -106,6 +115,7 @@ class Server:
         config = self._uvicorn.config
         config.load()
         self._uvicorn.lifespan = config.lifespan_class(config)
+        await self._uvicorn.on_tick(0)  # from the first response on, all have the headers
         try:
             await self._uvicorn.startup(sockets=[listener])
         except OSError:

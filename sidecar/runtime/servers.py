@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from reconsume.sidecar.api.app import Access, build_app, build_probe_app
+from reconsume.sidecar.api.app import Access, Operated, build_app, build_probe_app
 from reconsume.sidecar.api.holds import hold_routes
-from reconsume.sidecar.api.probes import Operated
 from reconsume.sidecar.api.pull import RECEIVE, no_pull_routes, pull_routes
 from reconsume.sidecar.api.retry import RETRY, longest_post, retry_routes
 from reconsume.sidecar.api.settle import settle_routes

@@ -9,7 +9,7 @@ import math
 import os
 from dataclasses import replace
 
-from reconsume.sidecar.api.policy import policy_routes
+from reconsume.sidecar.api.app import policy_routes
 from reconsume.sidecar.background import background, on_own_thread
 from reconsume.sidecar.core.counters import strays_in
 from reconsume.sidecar.core.pace.pace import Cause
@@ -87,7 +87,7 @@ _LOG = logging.getLogger("reconsume.run")
 
 
 class Sidecar:
-    """A running sidecar; implements `api.probes.Operated`."""
+    """A running sidecar; implements `api.app.Operated`."""
 
     def __init__(self, settings: Settings, drained_for: float = DRAINED_FOR) -> None:
         self._settings, self._drained_for = settings, drained_for

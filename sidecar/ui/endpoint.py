@@ -1,21 +1,30 @@
-"""Run the query of a page on a thread, limit the number of queries, and show errors as a page."""
+"""What stands between a request and its page: who may see it, how many run at once, and how errors are shown.
+
+An endpoint finds the user's session, refuses what a page of another origin requests, and sends visitors to the sign-in
+form where they may not read. Pages are rendered on one event loop, and their blocking queries run on a few threads.
+Both are divided between users who have signed in and visitors, so that whoever floods the dashboard without a token
+takes no place from an operator who has to act in an incident.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TypeVar
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import BusyError, ReconsumeError
+from reconsume.sidecar.ui.audit_log import AuditLog
 from reconsume.sidecar.ui.letter_form import BadFormError
 from reconsume.sidecar.ui.plans import RefusedError
-from reconsume.sidecar.ui.security import ForgedError, Session, Sessions, ValueGate
+from reconsume.sidecar.ui.queries import Queries
+from reconsume.sidecar.ui.security import ForgedError, Session, Sessions, ValueGate, is_foreign
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.sidecar.view.query import BadCursorError
 from reconsume.sidecar.view.query_pool import UnknownError
@@ -25,8 +34,8 @@ MOST_WAITING = 16
 """Queries to Kafka at once, with those that wait. One more is refused, so that a page requested in a loop does no
 harm."""
 MOST_VISITORS = 8
-"""Pages in progress for visitors who have not signed in. Beyond that, one is refused before anything is rendered: all
-pages are rendered on one event loop, and a flood of visitors would make those who have signed in wait for seconds."""
+"""Pages in progress for visitors who have not signed in. Beyond that, one is refused before anything is rendered: a
+flood of visitors would make those who have signed in wait for seconds."""
 MOST_SCANS = 6
 """Scans of whole topics at once, with those that wait for each other."""
 
@@ -36,8 +45,8 @@ Page = Callable[[Request, Session | None], Awaitable[Response]]
 _SIGNED_IN = ContextVar("reconsume.ui.signed-in", default=False)
 """Whether the request that this task answers comes from a user who has signed in."""
 
-
-ERRORS: Mapping[type[Exception], tuple[int, str]] = {
+HTTP_ERRORS = {404: "There is no such page.", 405: "This page is not asked for like that."}
+ERRORS: dict[type[Exception], tuple[int, str]] = {
     ForgedError: (403, "Nothing was done: {}."),
     BadFormError: (400, "Nothing was done: {}."),
     RefusedError: (409, "Nothing was done: {}."),
@@ -45,20 +54,20 @@ ERRORS: Mapping[type[Exception], tuple[int, str]] = {
     UnknownError: (503, "Nothing is known of the view now: {}."),
     BusyError: (503, "{}."),
     ReconsumeError: (502, "{}."),
+    Exception: (500, "A fault of the dashboard itself; its log says more."),
 }
 """What a user is told of an error, and by which status; the first that fits."""
 
 
 class ThreadQueries:
-    """Blocking queries of pages, on threads that users who have signed in do not share with visitors.
+    """Blocking queries of pages, on threads that users who have signed in do not share with visitors."""
 
-    So whoever floods the dashboard without a token takes no place from an operator who has to act in an incident.
-    """
-
-    def __init__(self, threads: int = THREADS, most: int = MOST_WAITING, turn: threading.Lock | None = None) -> None:
-        """`threads` and `most` are those of each kind of readers. `turn`: the lock of queries that run one by one."""
+    def __init__(
+        self, threads: int = THREADS, most: int = MOST_WAITING, turn: AbstractContextManager[object] | None = None
+    ) -> None:
+        """`threads` and `most` are those of each kind of readers. `turn`: a lock, for queries that run one by one."""
         self._visitors, self._users = BoundedThreads("ui-visitors", threads, most), BoundedThreads("ui", threads, most)
-        self._turn: AbstractContextManager[object] = nullcontext() if turn is None else turn
+        self._turn = turn or nullcontext()
 
     async def __call__(self, question: Callable[[], T]) -> T:
         """Return the result of a query. Raises BusyError if there are too many, and any error of the query itself."""
@@ -69,16 +78,23 @@ class ThreadQueries:
 
         return await (self._users if _SIGNED_IN.get() else self._visitors)(ask_in_turn)
 
-    @classmethod
-    def one_by_one(cls) -> ThreadQueries:
-        """Return an instance for scans of whole topics, which run one by one: each uses some of the memory that all
-        share."""
-        return cls(1, MOST_SCANS, threading.Lock())
-
     def close(self) -> None:
         """Let what runs end, drop what waits, and accept nothing more."""
         self._visitors.close()
         self._users.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What the pages of a dashboard share. `ask` runs short queries. `scan` runs scans of whole topics, one by one,
+    because each uses some of the memory that all share."""
+
+    render: Renderer
+    ask: ThreadQueries
+    scan: ThreadQueries
+    looks: Queries
+    gate: ValueGate
+    audit: AuditLog
 
 
 def count_as_user() -> None:
@@ -87,12 +103,11 @@ def count_as_user() -> None:
 
 
 class Endpoints:
-    """Builds an endpoint from a page: it finds the user's session and turns errors into answers."""
+    """Builds an endpoint from a page, and shows errors as pages. Counts the visitors in progress."""
 
     def __init__(self, render: Renderer, sessions: Sessions, gate: ValueGate, *, everyone_reads: bool) -> None:
         self._render, self._sessions, self._gate, self._everyone_reads = render, sessions, gate, everyone_reads
         self._visitors = 0
-        """Pages in progress for visitors."""
 
     def __call__(
         self, page: Page, *, open_to_all: bool = False, is_private: bool = False
@@ -103,38 +118,32 @@ class Endpoints:
         async def endpoint(request: Request) -> Response:
             if is_foreign(request):
                 return Response(status_code=403)
-            session = self._sessions.of(request)
+            session = request.state.session = self._sessions.of(request)
             _SIGNED_IN.set(session is not None)
             is_hidden = is_private and not self._gate.opens_to(session)
             if is_hidden or (session is None and not self._everyone_reads and not open_to_all):
-                return self._ask_to_sign_in(request)
+                if "hx-request" in request.headers:  # htmx would follow the redirect and put the form into the page
+                    return self._render("trouble.html", text="You are not signed in any more.")
+                return self._render.redirect("/sign-in")
             if session is None and self._visitors >= MOST_VISITORS:
                 return PlainTextResponse("Too many visitors at once: try again in a moment.", 503, {"retry-after": "1"})
             self._visitors += session is None
             try:
                 return await page(request, session)
-            except tuple(ERRORS) as error:
-                status, text = next(answer for kind, answer in ERRORS.items() if isinstance(error, kind))
-                return self._error_page(request, session, status, text.format(error))
             finally:
                 self._visitors -= session is None
 
         return endpoint
 
-    def _ask_to_sign_in(self, request: Request) -> Response:
-        if "hx-request" in request.headers:  # htmx would follow the redirect and put the form into the page
-            return self._render("trouble.html", text="You are not signed in any more.")
-        return self._render.redirect("/sign-in")
-
-    def _error_page(self, request: Request, session: Session | None, status: int, text: str) -> Response:
+    async def error_page(self, request: Request, error: Exception) -> Response:
+        """Show an error that a page raised. The text of an unknown error stays in the log."""
+        if isinstance(error, HTTPException):
+            status, text = error.status_code, HTTP_ERRORS.get(error.status_code, error.detail)
+        else:
+            status, text = next(shown for kind, shown in ERRORS.items() if isinstance(error, kind))
+            text = text.format(error)
         # htmx inserts only successful responses into a page, so the error of a part is sent with status 200.
         if "hx-request" in request.headers:
             return self._render("trouble.html", 200, text=text)
-        return self._render("error.html", status, text=text, session=session, here="")
-
-
-def is_foreign(request: Request) -> bool:
-    """Whether a page of another origin requests it without the user's intent, for example as an image. Links are
-    allowed."""
-    whence, how = request.headers.get("sec-fetch-site", ""), request.headers.get("sec-fetch-mode", "")
-    return whence in ("cross-site", "same-site") and how != "navigate"
+        session = getattr(request.state, "session", None)
+        return self._render("error.html", status, session=session, here="", text=text)

@@ -12,11 +12,10 @@ from reconsume.sidecar.errors import ContractError, RecordError
 from reconsume.sidecar.group_policy.hold_store import Selection, built, expect_main_topic
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.forms import actor_of
 from reconsume.sidecar.ui.letter_form import BadFormError
 from reconsume.sidecar.ui.plans import RefusedError
 from reconsume.sidecar.ui.queries import Queries
-from reconsume.sidecar.ui.security import Session, expect_token, read_form
+from reconsume.sidecar.ui.security import Session, actor_of, expect_token, read_form
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.hold_record import WORDS, HoldRecord, read_key, read_level

@@ -17,13 +17,12 @@ from reconsume.sidecar.http.calls import MOST
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.dismissals import Dismissals
 from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.forms import actor_of
 from reconsume.sidecar.ui.letter_form import LetterSearch, audit_facts, parse_rate, parse_selection
 from reconsume.sidecar.ui.letter_queries import Export, LetterQueries
 from reconsume.sidecar.ui.plans import RefusedError
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.redrives import Redrives
-from reconsume.sidecar.ui.security import Session, expect_token, read_form
+from reconsume.sidecar.ui.security import Session, actor_of, expect_token, read_form
 from reconsume.sidecar.ui.templating import Renderer
 
 CHUNK = 64 * 1024

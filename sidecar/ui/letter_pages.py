@@ -13,8 +13,7 @@ from reconsume.sidecar.ui.letter_queries import LetterQueries
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.security import Session, ValueGate
-from reconsume.sidecar.ui.templating import Renderer
-from reconsume.sidecar.ui.text import cut
+from reconsume.sidecar.ui.templating import Renderer, cut
 
 SEARCHED = frozenset({"key", "contains"})
 """Fields of a search that would tell what is in a record."""

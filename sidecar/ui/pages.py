@@ -12,15 +12,9 @@ from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
-from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from reconsume.sidecar.ui.alarms import Alarm, LastAlarms, alarms, held
-from reconsume.sidecar.ui.charts import due_picture, minutes_picture
-from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.journey_chart import journey_picture
-from reconsume.sidecar.ui.queries import GroupNews, Queries
-from reconsume.sidecar.ui.security import Session, ValueGate
-from reconsume.sidecar.ui.summary import MINUTES, summarize
-from reconsume.sidecar.ui.templating import Renderer
+from reconsume.sidecar.ui.endpoint import Site
+from reconsume.sidecar.ui.overview import LastAlarms, journey_steps, summarize
+from reconsume.sidecar.ui.security import Session
 from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.query import Filters
 from reconsume.sidecar.view.query_pool import QueryPool, UnknownError
@@ -34,51 +28,31 @@ OLD = 60_000
 
 
 class Pages:
-    """The endpoints of these pages."""
+    """The endpoints of these pages. A `template` that ends in `_part` is the part of the page that reloads itself."""
 
-    def __init__(
-        self,
-        render: Renderer,
-        asker: ThreadQueries,
-        scans: ThreadQueries,
-        looks: Queries,
-        topic: ViewFollower,
-        readers: QueryPool,
-        last_alarms: LastAlarms,
-        gate: ValueGate,
-    ) -> None:
-        self._render, self._ask, self._scan, self._looks = render, asker, scans, looks
+    def __init__(self, site: Site, topic: ViewFollower, readers: QueryPool, last_alarms: LastAlarms) -> None:
+        self._render, self._ask, self._scan, self._looks = site.render, site.ask, site.scan, site.looks
+        self._gate, self._audit = site.gate, site.audit
         self._topic, self._readers, self._last_alarms = topic, readers, last_alarms
-        self._gate = gate
-        view = looks.settings.view
-        self._source, self._delays = view.source, looks.settings.delays
 
-    async def group(self, request: Request, session: Session | None) -> Response:
+    async def group(self, request: Request, session: Session | None, template: str = "group.html") -> Response:
         """Show the overview of the group."""
-        live = request.query_params.get("live") != "off"
-        return self._render("group.html", session=session, here="/", live=live, **await self._group())
-
-    async def group_part(self, request: Request, session: Session | None) -> Response:
-        """Render the part of the overview that reloads."""
-        return self._render("group_part.html", session=session, **await self._group())
-
-    async def _group(self) -> dict[str, Any]:
-        now = wall()
-        try:
-            summary, origin = await self._readers.ask(lambda query: summarize(query, now, RULE, self._delays))
-        except UnknownError as unknown:
-            return {"summary": None, "problem": str(unknown), "wish": self._source, "now": now}
-        return {
-            "summary": summary,
-            "origin": origin,
-            "old": now - origin.as_of > OLD,
-            "problem": self._topic.status.problem,
-            "bad": sum(self._topic.status.bad.values()),
-            "picture": due_picture(summary.lanes, summary.known),
-            "minutes": minutes_picture(summary.minutes, summary.first_minute, MINUTES),
-            "rule": RULE,
+        now, settings = wall(), self._looks.settings
+        page: dict[str, Any] = {
+            "session": session,
+            "here": "/",
+            "live": request.query_params.get("live") != "off",
             "now": now,
         }
+        try:
+            summary, origin = await self._readers.ask(lambda query: summarize(query, now, RULE, settings.delays))
+        except UnknownError as unknown:
+            return self._render(template, summary=None, problem=str(unknown), wish=settings.view.source, **page)
+        status = self._topic.status
+        return self._render(
+            template, summary=summary, origin=origin, old=now - origin.as_of > OLD, problem=status.problem,
+            bad=sum(status.bad.values()), rule=RULE, **page,
+        )  # fmt: skip
 
     async def records(self, request: Request, session: Session | None) -> Response:
         """Filter the records of the view by state, level, topic, reason."""
@@ -117,22 +91,26 @@ class Pages:
         page = "journey_part.html" if "hx-request" in request.headers else "journey.html"
         if not self._gate.opens_to(session):
             scan = scan._replace(events=tuple(msgspec.structs.replace(event, text=None) for event in scan.events))
-        picture = journey_picture(scan.events, wall()) if scan.events else None
-        return self._render(page, session=session, here="/records", key=key, scan=scan, picture=picture)
+        steps = list(journey_steps(scan.events, wall()))
+        return self._render(page, session=session, here="/records", key=key, scan=scan, steps=steps)
 
     async def policy(self, request: Request, session: Session | None) -> Response:
         """Show the policy in force and the history of its changes."""
         rules = await self._ask(self._looks.rules)
         return self._render("policy.html", session=session, here="/policy", rules=rules)
 
-    async def instances(self, request: Request, session: Session | None) -> Response:
-        """Show the instances and the group's progress."""
+    async def instances(self, request: Request, session: Session | None, template: str = "instances.html") -> Response:
+        """Show the instances, and the progress of the group."""
         live = request.query_params.get("live") != "off"
-        return self._render("instances.html", session=session, here="/instances", live=live, **await self._running())
-
-    async def instances_part(self, request: Request, session: Session | None) -> Response:
-        """Render the part of the instances page that reloads."""
-        return self._render("instances_part.html", session=session, **await self._running())
+        news = await self._ask(self._looks.heartbeats)
+        instances = await self._ask(lambda: self._looks.instances(news.beats))
+        lags = await self._ask(self._looks.lags)
+        now = wall()
+        alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now)
+        return self._render(
+            template, session=session, here="/instances", live=live, instances=instances, lags=lags, alarms=alarms,
+            fleet=None, undelivered=None, now=now,
+        )  # fmt: skip
 
     async def alarms_part(self, request: Request, session: Session | None) -> Response:
         """Render what is wrong now, for the head of every page; with `fleet` also the instances, for the first page."""
@@ -143,32 +121,35 @@ class Pages:
             with suppress(ReconsumeError):  # what is wrong is said also where this user may not see the group's members
                 instances = await self._ask(lambda: self._looks.instances(news.beats))
                 undelivered = await self._ask(lambda: self._looks.undelivered(news.beats))
-        raised, now = self._raised(news)
+        now = wall()
+        alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now)
         return self._render(
-            "alarms_part.html", session=session, alarms=raised, fleet=instances, undelivered=undelivered, now=now
+            "alarms_part.html", session=session, alarms=alarms, fleet=instances, undelivered=undelivered, now=now
         )
 
-    def _raised(self, news: GroupNews) -> tuple[list[Alarm], int]:
-        """Return what is wrong and what is held, and the time of that (epoch ms)."""
-        now = wall()
-        raised = [*alarms(news.beats, now - SILENT_AFTER), *held(news.holds)]
-        self._last_alarms.note(raised, now)
-        return raised, now
-
-    async def _running(self) -> dict[str, Any]:
-        news = await self._ask(self._looks.heartbeats)
-        instances = await self._ask(lambda: self._looks.instances(news.beats))
-        raised, now = self._raised(news)
-        return {
-            "instances": instances,
-            "lags": await self._ask(self._looks.lags),
-            "alarms": raised,
-            "fleet": None,
-            "undelivered": None,
-            "now": now,
-        }
+    async def activity(self, request: Request, session: Session | None) -> Response:
+        """Show who did what: on this dashboard, and what the policy topic has of the command line and the API."""
+        rows, problem = await self._ask(self._audit.last), ""
+        try:
+            rows = merged(rows, await self._ask(self._looks.changes))
+        except ReconsumeError as fault:  # the file is here, and is shown whatever Kafka says
+            problem = str(fault)
+        return self._render(
+            "activity.html", session=session, here="/activity", rows=rows, problem=problem, path=str(self._audit.path)
+        )
 
 
 def fields_of(query: QueryParams, known: tuple[str, ...]) -> dict[str, str]:
     """Return the fields of a search that have a value."""
     return {name: text for name in known if (text := query.get(name, "").strip()[:LONGEST_TEXT])}
+
+
+def merged(rows: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the actions on this dashboard and the changes in the policy topic, the newest first.
+
+    A hold that was begun or released here is in both: the line of this dashboard says more.
+    """
+    actions = {"hold-result": "hold", "release": "release"}
+    here = {(actions.get(str(row.get("action"))), str(row.get("hold")), f"{row.get('who')}@ui") for row in rows}
+    others = [change for change in changes if (change["action"], change.get("hold"), change["who"]) not in here]
+    return sorted([*rows, *others], key=lambda row: row["at"] if isinstance(row.get("at"), int) else 0, reverse=True)

@@ -30,7 +30,7 @@ from reconsume.sidecar.ui.progress import Lags, Progress
 from reconsume.sidecar.view.journey import Journey, read_journey
 from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldHeard, HoldRecord
-from reconsume.topics.policy_record import InstanceHeard, PaceTold, PolicyRecord, ReleaseTold, SubscriptionRecord
+from reconsume.topics.policy_record import InstanceHeard, PolicyRecord, SubscriptionRecord
 
 LONGEST = 30.0
 """Seconds for one scan of a topic; a longer scan is for the command line."""
@@ -48,23 +48,17 @@ _LOG = logging.getLogger("reconsume.ui")
 
 
 class Instance(NamedTuple):
-    """An instance, from its heartbeat on the policy topic (epoch ms) and its membership in the consumer groups.
+    """An instance, from its last heartbeat (`beat`) and its membership in the consumer groups.
 
-    `pace` and `overdue` (ms) are as old as the heartbeat; None and 0 if it did not report them. `holds`: the partitions
-    that Kafka has assigned to it, by consumer group; `reads`: these in words. `release`: what it runs; None if it did
-    not report that.
+    `holds`: the partitions that Kafka has assigned to it, by consumer group; `reads`: these in words.
     """
 
     name: str
-    at: int
+    beat: SubscriptionRecord
     alive: bool
-    subscription: Mapping[str, str]
-    pace: PaceTold | None
     host: str
     holds: frozenset[tuple[str, PartitionName]]
-    overdue: int = 0
-    release: ReleaseTold | None = None
-    reads: tuple[str, ...] = ()
+    reads: tuple[str, ...]
 
 
 class GroupNews(NamedTuple):
@@ -106,14 +100,12 @@ def reads_of(topics: Set[str], mains: Sequence[str], levels: Mapping[str, int]) 
     `levels`: the delay (ms) of each level topic of the group.
     """
     own = sorted(topics & levels.keys(), key=lambda topic: (levels[topic], topic))
-    names = [render_duration(levels[topic]) for topic in own]
-    words = []
-    if own and len(own) == len(levels):
-        words = [f"all {plural(len(own), 'level')}" if len(own) > 1 else f"level {names[0]}"]
-    elif own and len(set(levels.values())) == len(levels):
-        words = [f"{noun_of(len(own), 'level')} {', '.join(names)}"]
-    elif own:  # each main topic has levels of its own
-        words = own
+    words = own
+    if len(own) == len(levels) > 1:
+        words = [f"all {plural(len(own), 'level')}"]
+    elif own and len(set(levels.values())) == len(levels):  # otherwise each main topic has levels of its own
+        names = ", ".join(render_duration(levels[topic]) for topic in own)
+        words = [f"{noun_of(len(own), 'level')} {names}"]
     others = sorted(topics - levels.keys() - set(mains))
     return (*(topic for topic in mains if topic in topics), *words, *others)
 
@@ -158,21 +150,8 @@ class Queries:
             own = members_of(name, groups)
             holds = frozenset((group, partition) for group, member in own for partition in member.partitions)
             host = own[0][1].host.lstrip("/") if own else ""
-            alive = record.at > now - SILENT_AFTER
-            rows.append(
-                Instance(
-                    name,
-                    record.at,
-                    alive,
-                    record.subscription,
-                    record.pace,
-                    host,
-                    holds,
-                    record.overdue,
-                    record.release,
-                    reads_of({topic for _, (topic, _) in holds}, mains, levels),
-                )
-            )
+            reads = reads_of({topic for _, (topic, _) in holds}, mains, levels)
+            rows.append(Instance(name, record, record.at > now - SILENT_AFTER, host, holds, reads))
         return rows
 
     def holds(self) -> HoldsThere:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qs
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from reconsume.sidecar.http.tokens import Tokens
+from reconsume.sidecar.http.audit import peer_of
+from reconsume.sidecar.http.tokens import Token, Tokens
+from reconsume.sidecar.ui.audit_log import Actor
 from reconsume.sidecar.ui.letter_form import MOST_PICKED, BadFormError
 
 COOKIE = "reconsume-ui"
@@ -53,25 +53,7 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
-
-
-class Hardened:
-    """ASGI middleware that adds the headers above to every response, also to a refusal."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the call on, and add the headers to its response."""
-
-        async def hardened(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-            await send(message)
-
-        await self._app(scope, receive, hardened)
+"""Headers of every response, which the server adds: to pages, files, refusals and faults."""
 
 
 class ValueGate:
@@ -94,12 +76,11 @@ class ForgedError(Exception):
 
 @dataclass
 class Session:
-    """A user who gave a token: `secret`, of the name `token`. Times are monotonic seconds."""
+    """A user who gave a token. Times are monotonic seconds."""
 
     id: str
     who: str
-    token: str
-    secret: bytes
+    token: Token
     csrf: str
     began: float
     seen: float
@@ -123,13 +104,13 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
-    def open(self, who: str, token: str, secret: bytes) -> Session:
+    def open(self, who: str, token: Token) -> Session:
         """Sign a user in. If there are MOST_SESSIONS, the session that was idle longest ends."""
         moment = time.monotonic()
         self._sweep(moment)
         if len(self._sessions) >= MOST_SESSIONS:
             del self._sessions[min(self._sessions.values(), key=lambda one: one.seen).id]
-        session = Session(secrets.token_urlsafe(32), who, token, secret, secrets.token_urlsafe(32), moment, moment)
+        session = Session(secrets.token_urlsafe(32), who, token, secrets.token_urlsafe(32), moment, moment)
         self._sessions[session.id] = session
         return session
 
@@ -138,11 +119,13 @@ class Sessions:
         moment = time.monotonic()
         self._sweep(moment)
         session = self._sessions.get(request.cookies.get(self.cookie, ""))
-        if session is not None and not self._holds(session):
+        if session is None:
+            return None
+        if self._tokens is None or self._tokens.name_of(session.token.secret) != session.token.name:
             self.close(session)
             return None
-        if session is not None and "hx-request" not in request.headers:
-            session.seen = moment  # a part that reloads itself is no action of the user
+        if "hx-request" not in request.headers:  # a part that reloads itself is no action of the user
+            session.seen = moment
         return session
 
     def close(self, session: Session) -> None:
@@ -158,9 +141,6 @@ class Sessions:
         too_many = len(recent) >= MOST_TRIES
         self._failures[address] = recent if too_many else [*recent, moment]
         return too_many
-
-    def _holds(self, session: Session) -> bool:
-        return self._tokens is not None and self._tokens.name_of(session.secret) == session.token
 
     def _sweep(self, moment: float) -> None:
         for session in list(self._sessions.values()):
@@ -178,7 +158,10 @@ class Form(NamedTuple):
 async def read_form(request: Request) -> Form:
     """Return a form. Raises ForgedError if no page of the dashboard could have sent it, and BadFormError if it has too
     many fields."""
-    expect_own_origin(request.headers)
+    # A browser names the origin of a form, and `http/access.py` has compared it with this host and port. To a browser,
+    # a page on another port of this host is the same site, and it sends the dashboard's cookie with that page's forms.
+    if "origin" not in request.headers:
+        raise ForgedError("the form comes from another page")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise ForgedError("the form has another type than our pages send")
@@ -196,19 +179,6 @@ async def read_form(request: Request) -> Form:
     return Form({name: values[0] for name, values in fields.items()}, positions)
 
 
-def expect_own_origin(headers: Headers) -> None:
-    """Raise ForgedError unless the browser says that the dashboard's own page sent it: the same host and the same port.
-
-    To a browser, a page on another port of this host is the same site: it sends the dashboard's cookie with that page's
-    forms.
-    """
-    origin, host = headers.get("origin", ""), headers.get("host", "")
-    if origin.partition("://")[2].lower() != host.lower() or not host:
-        raise ForgedError("the form comes from another page")
-    if headers.get("sec-fetch-site", "same-origin") != "same-origin":
-        raise ForgedError("the form comes from another page")
-
-
 def expect_token(session: Session | None, fields: Mapping[str, str]) -> Session:
     """Return the session. Raises ForgedError if the form was not made for it."""
     if session is None:
@@ -216,6 +186,18 @@ def expect_token(session: Session | None, fields: Mapping[str, str]) -> Session:
     if not hmac.compare_digest(fields.get("csrf", "").encode(), session.csrf.encode()):
         raise ForgedError("the form was not made for this session")
     return session
+
+
+def actor_of(request: Request, session: Session) -> Actor:
+    """Return the user of an action."""
+    return Actor(session.who, session.token.name, peer_of(request.scope))
+
+
+def is_foreign(request: Request) -> bool:
+    """Whether a page of another origin requests it without the user's intent, for example as an image. Links are
+    allowed."""
+    whence, how = request.headers.get("sec-fetch-site", ""), request.headers.get("sec-fetch-mode", "")
+    return whence in ("cross-site", "same-site") and how != "navigate"
 
 
 def name_of(text: str) -> str | None:

@@ -14,11 +14,10 @@ from reconsume.sidecar.dlq.queue_settler import ENDS, QueueSettler
 from reconsume.sidecar.errors import RecordError
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.forms import actor_of
 from reconsume.sidecar.ui.letter_form import BadFormError
 from reconsume.sidecar.ui.plans import RefusedError
 from reconsume.sidecar.ui.queries import Queries
-from reconsume.sidecar.ui.security import Session, expect_token, read_form
+from reconsume.sidecar.ui.security import Session, actor_of, expect_token, read_form
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.sidecar.view.journey import events_since
 from reconsume.topics.policy_record import LONGEST_ID

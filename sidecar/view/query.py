@@ -55,8 +55,16 @@ GROUP BY reason ORDER BY count(*) DESC, reason LIMIT ?
 """
 """Dead letters by reason. SQLite would take the index of states and look at each row."""
 NEWEST_DEAD = """
-SELECT value FROM message INDEXED BY message_dead WHERE state = 'DLQ' AND reason = ? ORDER BY at DESC LIMIT 1
+SELECT id, at, coalesce(json_extract(CAST(value AS TEXT), '$.text'), '') FROM message INDEXED BY message_dead
+WHERE state = 'DLQ' AND reason = ? ORDER BY at DESC LIMIT 1
 """
+DUE = "SELECT due, topic, level FROM message WHERE state = ? ORDER BY due LIMIT ?"
+MINUTES = """
+SELECT minute, CAST(total(json_extract(row, '$.waiting')) AS INTEGER),
+  CAST(total(json_extract(row, '$.committed')) AS INTEGER), CAST(total(json_extract(row, '$.dead')) AS INTEGER)
+FROM (SELECT minute, CAST(value AS TEXT) AS row FROM sums WHERE minute >= ? AND minute < ?) GROUP BY minute
+"""
+"""Sums by minute. Not `sum`: that fails if one row of whoever may write the view has a huge number."""
 
 
 class BadCursorError(ValueError):
@@ -94,11 +102,30 @@ class LevelWaits(NamedTuple):
 
 
 class DeadLetters(NamedTuple):
-    """The dead letters of one reason: how many, and the VIEW value of the newest one."""
+    """The dead letters of one reason: how many, and which one is the newest, when it died (epoch ms), and why."""
 
     reason: str
     records: int
-    newest: bytes
+    id: str
+    at: int
+    text: str
+
+
+class Minute(NamedTuple):
+    """The counts of one minute; `begin` is its start in epoch ms."""
+
+    begin: int
+    waiting: int
+    committed: int
+    dead: int
+
+
+class Due(NamedTuple):
+    """When a record is due (epoch ms; 0: it is parked), its topic, and its level."""
+
+    due: int
+    topic: str
+    level: str | None
 
 
 class _List(NamedTuple):
@@ -173,9 +200,18 @@ class ViewQuery:
         """Return how many records are dead letters now, by reason, the most frequent first; at most `most` reasons."""
         rows = self._connection.execute(DEAD, (most,)).fetchall()
         return [
-            DeadLetters(reason, count, bytes(self._connection.execute(NEWEST_DEAD, (reason,)).fetchone()[0]))
+            DeadLetters(reason, count, *self._connection.execute(NEWEST_DEAD, (reason,)).fetchone())
             for reason, count in rows
         ]
+
+    def waiting(self, most: int) -> list[Due]:
+        """Return the waiting records in the order of their due time, at most `most`."""
+        return [Due(*row) for row in self._connection.execute(DUE, (State.WAITING_RETRY, most))]
+
+    def minutes(self, first: int, end: int) -> list[Minute]:
+        """Return the counts of each minute from `first` up to `end` (epoch ms), over all topics, levels and reasons;
+        minutes without any are left out."""
+        return [Minute(*row) for row in self._connection.execute(MINUTES, (first, end))]
 
     def _page(self, rows_of: _List, limit: int, cursor: str | None) -> Page:
         key, bound = self._key(), msgspec.json.encode([rows_of.table, rows_of.bound])

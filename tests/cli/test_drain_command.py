@@ -12,7 +12,7 @@ import pytest
 from starlette.applications import Starlette
 
 from reconsume.sidecar.api.app import Access, build_app
-from reconsume.sidecar.cli.drain_client import drain
+from reconsume.sidecar.cli.drain import call_drain
 from reconsume.sidecar.settings.addresses import Listen
 from tests.support.deadline import until
 from tests.support.service.service import free_port
@@ -116,11 +116,11 @@ def test_a_unix_socket_will_do(sidecar: Operation, tmp_path: Path) -> None:
 def test_it_returns_only_when_the_drain_has_ended(sidecar: Operation, port: int) -> None:
     sidecar.may_end = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(drain, Listen("127.0.0.1", port), 20.0)
+        call = pool.submit(call_drain, Listen("127.0.0.1", port), {}, None, 20.0)
         until(lambda: sidecar.drains, 10, "the drain has begun")
         assert not call.done()
         sidecar.may_end.set()
-        assert call.result(20) == (True, 0)
+        assert call.result(20) == 0
 
 
 def test_a_sidecar_that_is_away_is_one_sentence() -> None:

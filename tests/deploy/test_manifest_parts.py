@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from reconsume.sidecar.cli.acls.strimzi import documents as strimzi_documents
-from reconsume.sidecar.cli.acls.strimzi import topic_resource
+from reconsume.sidecar.cli.exports import strimzi_topic, yaml_documents
 from reconsume.sidecar.deploy.annotations import LABEL
 from reconsume.sidecar.settings import load
 from reconsume.topics.names import Kind
@@ -195,7 +194,7 @@ def test_scaling_looks_at_main_topics_and_at_what_is_late_only() -> None:
 def test_strimzis_topics_are_those_that_export_prints() -> None:
     settings = load(STRIMZI / "reconsume.yaml", (), {})
     specs = group_specs(settings.names, [Source("orders", 12, 3, 1_048_588, 2)], settings.delays)
-    assert (STRIMZI / "topics.yaml").read_text() == strimzi_documents(topic_resource(one, "kafka") for one in specs)
+    assert (STRIMZI / "topics.yaml").read_text() == yaml_documents(strimzi_topic(one, "kafka") for one in specs)
     # Queues are for groups whose ordered records wait by a ladder, VIEW and STATS for those whose view Spark writes.
     assert {one.kind for one in specs} == set(Kind) - {Kind.MAIN, Kind.ORDERED, Kind.VIEW, Kind.STATS}
 

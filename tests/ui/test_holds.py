@@ -73,7 +73,7 @@ def written(scene: Scene) -> list[HoldRecord]:
 @pytest.mark.parametrize(
     ("named", "selection"),
     [
-        ({"topic": " orders "}, (("orders", None, None, False), "topic=orders")),
+        ({"topic": " MAIN "}, (("MAIN", None, None, False), "topic=MAIN")),
         ({"level": "600s"}, ((None, "10m", None, False), "level=10m")),
         ({"level": "main", "key": " a b "}, ((None, "main", b" a b ", False), "level=main key= a b ")),
         ({"base64": "/wA="}, ((None, None, b"\xff\0", False), "key=\\xff\\x00")),
@@ -88,19 +88,23 @@ def test_a_hold_is_begun_by_the_form_with_an_end_and_a_reason(
     named: dict[str, str],
     selection: tuple[tuple[object, ...], str],
 ) -> None:
-    answer = signed_in.post("/holds/begin", {**fields, **named})
+    main = scene.group.main
+    filled = {name: text.replace("MAIN", main) for name, text in named.items()}
+    (topic, *rest), what = selection[0], selection[1].replace("MAIN", main)
+    answer = signed_in.post("/holds/begin", {**fields, **filled})
     assert (answer.status, answer.headers["location"]) == (303, "/holds")
     *_, record = written(scene)
-    assert (record.topic, record.level, record.key, record.all) == selection[0]
+    assert record.topic == (topic and main)
+    assert [record.level, record.key, record.all] == rest
     assert (record.until - record.since, record.why, record.who) == (1_200_000, "paid <by> hand", "alice@ui")
     page = signed_in.get("/holds").body.decode()
     (ident,) = re.findall(r"Release ([0-9a-f]{8})</button></form></td>", page)
     assert "paid &lt;by&gt; hand" in page
-    assert f"{selection[1]}</td>" in page
+    assert f"{what}</td>" in page
     planned, ended = [
         line for line in map(json.loads, scene.audit.read_text().splitlines()) if line["action"].startswith("hold")
     ][-2:]
-    assert (planned["what"], planned["lasts"], planned["why"]) == (selection[1], "20m", "paid <by> hand")
+    assert (planned["what"], planned["lasts"], planned["why"]) == (what, "20m", "paid <by> hand")
     assert (ended["action"], ended["hold"], ended["error"]) == ("hold-result", ident, "")
     assert signed_in.post("/holds/release", {"csrf": fields["csrf"], "hold": ident}).status == 303
 

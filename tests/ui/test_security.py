@@ -11,17 +11,18 @@ import pytest
 from starlette.requests import Request
 
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.http.tokens import Tokens
+from reconsume.sidecar.http.tokens import Token, Tokens
 from reconsume.sidecar.settings.addresses import parse_listen
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.sidecar.ui.app import Dashboard, DashboardOptions
 from reconsume.sidecar.ui.security import COOKIE, IDLE, MOST_SESSIONS, MOST_TRIES, Sessions
-from reconsume.sidecar.ui.sign_in_link import VALID_S, query_of_link
+from reconsume.sidecar.ui.sign_in import VALID_S, query_of_link
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.sidecar.settings import good
 from tests.ui.scene import TOKEN, Scene, dashboard
 from tests.ui.web import Visitor
 
+NOBODYS = Token("", b"")
 CHANGING = (
     *("/sign-out", "/dlq/plan", "/dlq/redrive", "/dlq/redrives/x/stop"),
     *("/dlq/dismissal", "/dlq/dismiss", "/dlq/export", "/holds/begin", "/holds/release"),
@@ -226,14 +227,14 @@ def test_only_our_own_files_are_served(visitor: Visitor) -> None:
 
 def test_there_are_only_so_many_sessions_and_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = Sessions(None)
-    first = sessions.open("first", "", b"")
+    first = sessions.open("first", NOBODYS)
     for number in range(MOST_SESSIONS):
-        sessions.open(str(number), "", b"")
+        sessions.open(str(number), NOBODYS)
     assert first.id not in sessions._sessions
     assert len(sessions._sessions) == MOST_SESSIONS
     later = time.monotonic() + IDLE + 1
     monkeypatch.setattr("time.monotonic", lambda: later)
-    sessions.open("late", "", b"")
+    sessions.open("late", NOBODYS)
     assert len(sessions._sessions) == 1
 
 
@@ -241,7 +242,7 @@ def test_a_part_that_renews_itself_keeps_no_session_alive(tmp_path: Path) -> Non
     file = tmp_path / "token"
     file.write_text(f"alice: {TOKEN}\n")
     sessions = Sessions(Tokens(file))
-    session = sessions.open("alice", "alice", TOKEN.encode())
+    session = sessions.open("alice", Token("alice", TOKEN.encode()))
     session.seen = before = session.seen - 60
     headers = [(b"cookie", f"{COOKIE}={session.id}".encode())]
     assert sessions.of(Request({"type": "http", "headers": [*headers, (b"hx-request", b"true")]})) is session

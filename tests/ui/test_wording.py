@@ -13,9 +13,7 @@ from reconsume.sidecar.dlq.letters import Eligibility
 from reconsume.sidecar.printable import noun_of, plural
 from reconsume.sidecar.ui.letter_form import STATES
 from reconsume.sidecar.ui.queries import reads_of
-from reconsume.sidecar.ui.templating import FOLDER, environment
-from reconsume.sidecar.ui.text import fact
-from reconsume.sidecar.ui.urls import Urls
+from reconsume.sidecar.ui.templating import FOLDER, environment, fact
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, create_group, fresh_group
 from tests.support.kafka.topic_io import produce
@@ -25,11 +23,11 @@ from tests.ui.scene import dashboard
 from tests.ui.web import Visitor
 
 NOUNS = (
-    "byte", "entry", "failure", "instance", "key", "letter", "level", "minute", "offset", "partition", "record",
-    "redrive", "retry", "topic",
+    "byte", "entry", "event", "failure", "instance", "key", "letter", "level", "minute", "offset", "partition",
+    "record", "redrive", "retry", "topic",
 )  # fmt: skip
 TEMPLATES = sorted((FOLDER / "templates").glob("*.html"))
-WORDS: Any = environment(Urls()).get_template("words.html").module
+WORDS: Any = environment().get_template("words.html").module
 
 # --- plurals ----------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reconsume.sidecar.errors import SetupError
-from reconsume.sidecar.files import open_private, private_folder, write_private
+from reconsume.sidecar.files import open_private, private_folder, replace_file, write_private
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.view.store_file import open_store
 from tests.unit.test_files import a_device, a_socket, folder, link_to_a_pipe, pipe, within_seconds
@@ -19,8 +19,6 @@ from tests.unit.test_files import a_device, a_socket, folder, link_to_a_pipe, pi
 __all__ = ["within_seconds"]
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("sidecar", "spark", "once", "topics", "reconsume")
-OWN_PROJECT = {ROOT / "sidecar" / "deploy" / "starter" / "token.py"}
-"""`init` adds a line to the `.gitignore` of the folder that the operator works in, which may be a link there."""
 Within = Callable[[Callable[[], object]], object]
 
 
@@ -71,6 +69,18 @@ def test_a_file_of_another_user_is_refused_and_an_own_one_is_written(
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(OSError, match="it belongs to another user"):
         open_private(file)
+
+
+def test_a_file_of_the_project_is_written_where_its_link_points_and_keeps_its_mode(tmp_path: Path) -> None:
+    link = link_to_a_file(tmp_path)
+    link.chmod(0o640)
+    replace_file(link, "new")
+    assert (link.is_symlink(), link.read_text(), stat.S_IMODE(link.stat().st_mode)) == (True, "new", 0o640)
+    was = link.stat().st_ino
+    replace_file(link, "new")
+    assert link.stat().st_ino == was, "the same text is not written again"
+    replace_file(tmp_path / "first", "text")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "link", "mine"]
 
 
 @pytest.mark.parametrize("prepared", ["link", "file", "pipe"])
@@ -166,7 +176,7 @@ def test_every_file_is_opened_for_writing_by_one_function() -> None:
         f"{file.relative_to(ROOT)}: {call}"
         for package in PRODUCT
         for file in (ROOT / package).rglob("*.py")
-        if file != ROOT / "sidecar" / "files.py" and file not in OWN_PROJECT
+        if file != ROOT / "sidecar" / "files.py"
         for call in written_elsewhere(file.read_text("utf-8"))
     }
     assert found == set()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconsume.sidecar.cli.explain_timeline import parks_in
+from reconsume.sidecar.cli.explain import parks_in
 from reconsume.sidecar.cli.policy.guards import expect_levels, expect_readable, fitting, warn_of_short_waits
 from reconsume.sidecar.cli.policy.plan import origin_of, parked_text, plan_of, read_pairs, rule_rows
 from reconsume.sidecar.cli.terminal.arguments import author

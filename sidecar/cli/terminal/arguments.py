@@ -1,18 +1,18 @@
-"""What people type: times (a duration from now, or RFC 3339), addresses, files, and the author of a change."""
+"""What people type: times (a duration from now, or RFC 3339), addresses, token files, and the author of a change."""
 
 from __future__ import annotations
 
 import getpass
 import re
 import socket
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 import typer
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.files import read_given
+from reconsume.sidecar.http.tokens import Token, read_tokens
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings.addresses import Listen, parse_listen
 from reconsume.topics.durations import parse_duration
@@ -35,17 +35,13 @@ def ahead(text: str, option: str) -> int:
 def moment(text: str, wrong: str, direction: int) -> int:
     """Parse a duration from now in `direction`, or a time with its zone, as epoch ms. Raises BadParameter(`wrong`)
     if neither."""
-    try:
+    with suppress(ValueError):
         return wall() + direction * parse_duration(text)
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError):
         at = datetime.fromisoformat(text)
-    except ValueError:
-        at = None
-    if at is None or at.tzinfo is None:
-        raise typer.BadParameter(wrong.format(printable(text[:40])))
-    return round(at.timestamp() * 1000)
+        if at.tzinfo is not None:
+            return round(at.timestamp() * 1000)
+    raise typer.BadParameter(wrong.format(printable(text[:40])))
 
 
 def record_id(text: str) -> str:
@@ -76,6 +72,15 @@ def address(text: str, option: str) -> Listen:
         raise typer.BadParameter(f"{option} {fault}") from fault
 
 
+def tokens_in(file: Path) -> tuple[tuple[Token, ...], str]:
+    """Read a token file: its tokens, and why not all of it can be used; empty if all can."""
+    try:
+        content = read_tokens(file)
+    except OSError as error:
+        return (), f"cannot be read: {error.strerror}"
+    return content.tokens, content.fault
+
+
 def author(who: str | None) -> str:
     """Return the author of a change: as given, or user@host. Raises BadParameter if it is too long or not printable."""
     if who is None:
@@ -87,11 +92,3 @@ def author(who: str | None) -> str:
     if not who.isprintable() or not 1 <= len(who) <= LONGEST_NAME:
         raise typer.BadParameter(f"--who must be 1 to {LONGEST_NAME} printable characters")
     return who
-
-
-def read_bytes(path: Path, most: int) -> bytes:
-    """Read a file of at most `most` bytes. Raises ConfigError if it cannot be read."""
-    try:
-        return read_given(path, most)
-    except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error

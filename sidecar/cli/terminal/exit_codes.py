@@ -57,6 +57,7 @@ MEANINGS = {
 }
 """The meaning of each code, for people."""
 SILENCE = logging.NullHandler()
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 CODES: tuple[tuple[type[BaseException], int, str, str], ...] = (
     (ConfigError, BAD_CONFIGURATION, "bad configuration", "configuration: {}"),
@@ -93,11 +94,11 @@ def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = Fa
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last code before the user: report all
-        if (by_signal := _signalled(error)) is not None:
-            raise SystemExit(by_signal) from None
-        return report(interrupt_in(error), debug=debug, as_json=as_json, command=command)
-    if code is not None and not isinstance(code, int):
-        raise TypeError(f"a command returns its exit code, and this one returned {code!r}")
+        # The Kafka client at times turns a Ctrl-C or the end by a signal in C code into a SystemError.
+        cause = error.__cause__ if isinstance(error, SystemError) and error.__cause__ is not None else error
+        if isinstance(cause, SystemExit):
+            raise cause from None
+        return report(cause, debug=debug, as_json=as_json, command=command)
     return code or DONE
 
 
@@ -107,32 +108,20 @@ def unwound_by_signals() -> Iterator[None]:
 
     Commands that go on after a signal, or drain first, have handlers of their own, which come later and count.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def end(number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP) if is_unhandled(number)}
+    is_main = threading.current_thread() is threading.main_thread()  # no other one may set a handler
+    before = {number: signal.getsignal(number) for number in SIGNALS if is_main and is_unhandled(number)}
+    for number in before:
+        signal.signal(number, end)
     try:
         yield
     finally:
         for number, handler in before.items():
             if signal.getsignal(number) is end:
                 signal.signal(number, handler)
-
-
-def _signalled(error: BaseException) -> int | None:
-    """Return the exit code with which a signal ended the command; None if none did."""
-    ended = interrupt_in(error)
-    return int(ended.code or 0) if isinstance(ended, SystemExit) else None
-
-
-def interrupt_in(error: BaseException) -> BaseException:
-    """Return the cause of a SystemError, else `error`. The Kafka client at times turns a Ctrl-C in C code into a
-    SystemError."""
-    return error.__cause__ if isinstance(error, SystemError) and error.__cause__ is not None else error
 
 
 def report(error: BaseException, *, debug: bool, as_json: bool = False, command: str = "record") -> int:

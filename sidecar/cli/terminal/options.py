@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
@@ -22,32 +22,34 @@ from reconsume.sidecar.hints import use_file
 from reconsume.sidecar.settings.load import secret_of
 
 P = ParamSpec("P")
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The common options as given; None and empty mean not given."""
+    """The common options as given; None and empty mean not given. typer gets them from here."""
 
-    config: Path | None = None
-    sets: tuple[str, ...] = ()
-    format: Format | None = None
-    no_color: bool = False
-    debug: bool = False
-    wide: bool = False
-    utc: bool = False
+    config: Annotated[
+        Path | None,
+        typer.Option("-c", "--config", metavar="FILE", help="The configuration; reconsume.yaml where it is not given."),
+    ] = None
+    sets: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
+    ] = field(default_factory=list)
+    format: Annotated[
+        Format | None,
+        typer.Option("-o", "--output", help="How data is printed: table on a terminal, else jsonl."),
+    ] = None
+    wide: Annotated[bool, typer.Option("--wide", help="Tables with all columns, wider than the terminal.")] = False
+    utc: Annotated[bool, typer.Option("--utc", help="Times in tables in UTC, not in the zone of this machine.")] = False
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")] = False
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
 
     def then(self, later: Options) -> Options:
         """Return these options with `later` on top, which stand nearer to the command. Every `--set` counts; later
         ones win."""
-        return Options(
-            config=self.config if later.config is None else later.config,
-            sets=self.sets + later.sets,
-            format=self.format if later.format is None else later.format,
-            no_color=self.no_color or later.no_color,
-            debug=self.debug or later.debug,
-            wide=self.wide or later.wide,
-            utc=self.utc or later.utc,
-        )
+        given = {one.name: value for one in fields(later) if (value := getattr(later, one.name))}
+        return replace(self, **given | {"sets": [*self.sets, *later.sets]})
 
     @property
     def output(self) -> Output:
@@ -60,105 +62,93 @@ class Options:
             raise typer.BadParameter(f"this prints no rows, so leave out -o; {instead}")
 
 
-def common(
-    config: Annotated[
-        Path | None,
-        typer.Option("-c", "--config", metavar="FILE", help="The configuration; reconsume.yaml where it is not given."),
-    ] = None,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated."),
-    ] = None,
-    output: Annotated[
-        Format | None,
-        typer.Option("-o", "--output", help="How data is printed: table on a terminal, else jsonl."),
-    ] = None,
-    wide: Annotated[bool, typer.Option("--wide", help="Tables with all columns, wider than the terminal.")] = False,
-    utc: Annotated[
-        bool, typer.Option("--utc", help="Times in tables in UTC, not in the zone of this machine.")
-    ] = False,
-    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; NO_COLOR does the same.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-) -> Options:
-    """The common options from what the command line gave. Raises BadParameter if that has a secret."""
-    for text in sets or ():
-        if fault := secret_of(text):
-            raise typer.BadParameter(fault)
-    return Options(config, tuple(sets or ()), output, no_color, debug, wide, utc)
-
-
 COMMON = {
-    name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-    for name, parameter in inspect.signature(common, eval_str=True).parameters.items()
+    name: parameter.replace(kind=KEYWORD_ONLY, default=None if name == "sets" else parameter.default)
+    for name, parameter in inspect.signature(Options, eval_str=True).parameters.items()
 }
 
 
+def common_options(values: dict[str, Any]) -> Options:
+    """Take the common options out of the values of a command line. Raises BadParameter if one holds a secret."""
+    given = {name: value for name in COMMON if (value := values.pop(name)) is not None}
+    for text in given.get("sets", ()):
+        if fault := secret_of(text):
+            raise typer.BadParameter(fault)
+    return Options(**given)
+
+
+Texts = Mapping[str, tuple[str, str]]
+"""Options that are plain texts, by the name of the parameter: what help calls the value, and what it says."""
+
+
 def with_common(
-    function: Callable[..., Any], call: Callable[[typer.Context, Options, dict[str, Any]], None]
+    function: Callable[..., Any],
+    call: Callable[[typer.Context, Options, dict[str, Any]], None],
+    texts: Texts | None = None,
 ) -> Callable[..., None]:
-    """Build a function for typer: the parameters of `function` after its first one, then the common options."""
+    """Build a function for typer: the parameters of `function` after its first one, and the common options.
+
+    Between those that must be given and the others are `texts`, of which the function gets the values by `**named`.
+    """
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    required = [parameter for parameter in own if parameter.default is parameter.empty]
+    parameters = [
+        inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context),
+        *(parameter for parameter in required if parameter.kind is not parameter.VAR_KEYWORD),
+        *(text_parameter(name, *text) for name, text in (texts or {}).items()),
+        *(parameter for parameter in own if parameter not in required),
+        *COMMON.values(),
+    ]
 
     @functools.wraps(function)
     def entry(context: typer.Context, **values: Any) -> None:
-        call(context, common(**{name: values.pop(name) for name in COMMON}), values)
+        above = context.obj if isinstance(context.obj, Options) else Options()  # those before the command's name
+        call(context, above.then(common_options(values)), values)
 
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    keyword_only = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-    parameters = [context, *keyword_only, *COMMON.values()]
     del entry.__wrapped__  # typer must see the parameters set below, not the function's
-    entry.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    keyword_only = [parameter.replace(kind=KEYWORD_ONLY) for parameter in parameters]
+    entry.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
     entry.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return entry
 
 
+def text_parameter(name: str, metavar: str, text: str) -> inspect.Parameter:
+    """Return the parameter of an option that is a plain text."""
+    option = typer.Option(f"--{name.replace('_', '-')}", metavar=metavar, help=text)
+    return inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option])
+
+
 def command(
-    app: typer.Typer, name: str, *, hidden: bool = False, panel: str | None = None
+    app: typer.Typer, name: str, *, hidden: bool = False, panel: str | None = None, texts: Texts | None = None
 ) -> Callable[[Callable[Concatenate[Options, P], int | None]], Callable[Concatenate[Options, P], int | None]]:
-    """Register a function as a command of `app`. `panel`: the heading under which help lists it."""
+    """Register a function as a command of `app`. `panel`: the heading under which help lists it. `texts`: more
+    options of it."""
 
     def register(
         function: Callable[Concatenate[Options, P], int | None],
     ) -> Callable[Concatenate[Options, P], int | None]:
-        def call(context: typer.Context, here: Options, own: dict[str, Any]) -> None:
-            options = above(context).then(here)
+        def call(context: typer.Context, options: Options, own: dict[str, Any]) -> None:
             as_json = options.format in (Format.JSON, Format.JSONL)
+            words = context.command_path.split()  # `reconsume dlq show`
             use_file(options.config)
             try:
                 work = functools.partial(typing.cast(Any, function), options, **own)
-                code = exit_code(work, debug=options.debug, as_json=as_json, command=first_word(context))
+                code = exit_code(work, debug=options.debug, as_json=as_json, command=words[:2][-1])
             finally:
                 use_file(None)
             if code != 0:
                 raise typer.Exit(code)  # raised, not returned: a returned typer.Exit would end with 0
 
-        app.command(name, hidden=hidden, rich_help_panel=panel)(with_common(function, call))
+        app.command(name, hidden=hidden, rich_help_panel=panel)(with_common(function, call, texts))
         return function
 
     return register
 
 
-def first_word(context: typer.Context) -> str:
-    """Return the first word of the command: `dlq` of `reconsume dlq show`, whatever the program is called."""
-    here: Any = context  # a parent is of click's own class, which typer does not export
-    while here.parent is not None and here.parent.parent is not None:
-        here = here.parent
-    return here.info_name or ""
-
-
 def take_common(app: typer.Typer, own: Callable[..., None] | None = None) -> None:
     """Make a command group accept the common options, and those of `own`, between its name and the command's."""
 
-    def call(context: typer.Context, here: Options, _own: dict[str, Any]) -> None:
-        context.obj = above(context).then(here)
+    def call(context: typer.Context, options: Options, _own: dict[str, Any]) -> None:
+        context.obj = options
 
-    app.callback()(with_common(own or only_common, call))
-
-
-def only_common(_options: Options) -> None:
-    """No options but the common ones."""
-
-
-def above(context: typer.Context) -> Options:
-    """Return the options given before the command's name."""
-    return context.obj if isinstance(context.obj, Options) else Options()
+    app.callback()(with_common(own or (lambda _options: None), call))

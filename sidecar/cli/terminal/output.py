@@ -1,12 +1,18 @@
 """The one module that prints: data to stdout as table, json, jsonl or tsv, messages to stderr.
 
 A row is a mapping of plain values. json and jsonl print all of it; table and tsv print the requested columns.
+
+In a table an id is never cut or folded, and whatever else there is gives way. rich draws it; the widths are ours,
+because rich shrinks every column alike. In a narrow terminal the other columns are folded first, between words and down
+to a few characters; columns that the caller names are cut instead. Then columns are left out: empty ones, then from the
+end. A table that is still too wide, because of its ids, goes beyond the edge.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,17 +20,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
-from typing import ParamSpec
+from typing import TYPE_CHECKING, ParamSpec, TextIO
 
-from reconsume.sidecar.cli.terminal.table import drawn, layout
 from reconsume.sidecar.clock import utc
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.printable import printable, printable_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 P = ParamSpec("P")
 Row = Mapping[str, object]
 WIDEST = 10_000
 """Columns of a table that goes to a file: wide enough that nothing is wrapped or cut there."""
+
+
+ID = re.compile(r"[A-Za-z0-9._-]:[0-9]+:[0-9]+")
+"""What a record's id or its position has in it; people copy the whole word into another command."""
+TIME = re.compile(r"(\d{4}-\d\d-\d\dT)?\d\d:\d\d(:\d\d)?\b")
+"""What a time begins with, which is no id."""
+LEAST = 12
+"""Characters that a folded or cut column keeps. No time of a day, no state and no count has more."""
+LONGEST_WORD = 24
+"""Characters of a word that is never folded. A longer one, like a hash, may be."""
+GAP = 3
+"""Characters between two columns."""
+
+Widths = Mapping[int, int]
+"""The width of each column that is shown, by the number of the column."""
 
 
 class Moment(str):
@@ -94,32 +117,28 @@ class Output:
         if not self.is_read_with_plan or done != list(shown):
             self.rows(columns, done)
 
-    def _table(self, columns: Sequence[str], rows: Iterable[Row], stream: object, cut: Collection[str] = ()) -> None:
-        on_terminal = stream.isatty() or "COLUMNS" in os.environ  # type: ignore[attr-defined]
+    def _table(self, columns: Sequence[str], rows: Iterable[Row], stream: TextIO, cut: Collection[str] = ()) -> None:
+        on_terminal = stream.isatty() or "COLUMNS" in os.environ
         rows, zone = list(rows), UTC if self.utc else datetime.now().astimezone().tzinfo or UTC
+        if not rows:
+            return
         # A file may be read on another day.
         cells = cells_of(columns, rows, brief=on_terminal and not self.wide, zone=zone)
-        if not cells:
-            return
         titles = titles_of(columns, rows, zone)
-        columns, cut = list(titles.values()), [titles[name] for name in cut if name in titles]
+        names, cut = list(titles.values()), [titles[name] for name in cut if name in titles]
         from rich.console import Console  # rich is slow to import and costs memory: only when a table is drawn
 
-        class Plain(Console):
-            def on_broken_pipe(self) -> None:
-                raise  # rich would end the program here, with the exit code of a failure
-
-        console = Plain(
-            file=stream,  # type: ignore[arg-type]
-            no_color=True if not self.color else None,
-            width=None if on_terminal else WIDEST,
-        )
-        placed = layout(columns, cells, None if self.wide else console.width, cut)
-        console.width = max(console.width, placed.width)
+        console = Console(file=stream, no_color=None if self.color else True, width=None if on_terminal else WIDEST)
+        widths = column_widths(names, cells, sys.maxsize if self.wide else console.width, cut)
+        console.width = max(console.width, table_width(widths))
+        with console.capture() as table:  # rich would end the program if the reader went away
+            console.print(drawn(names, cells, widths, cut))
         with taken():
-            console.print(drawn(columns, cells, placed, cut))
-        if placed.left_out:
-            talk(f"too narrow for the columns {', '.join(placed.left_out)}: --wide shows them")
+            stream.write(table.get())
+        if left_out := [
+            name for number, name in enumerate(names) if number not in widths and any(row[number] for row in cells)
+        ]:
+            talk(f"too narrow for the columns {', '.join(left_out)}: --wide shows them")
 
 
 def write(text: str) -> None:
@@ -222,3 +241,59 @@ def clock(at: int) -> str:
     """Format epoch ms in UTC, as ISO 8601 with `Z`; a Moment, unless it is a number that no calendar has."""
     text = utc(at, "%Y-%m-%dT%H:%M:%SZ")
     return Moment(text) if text.endswith("Z") else text
+
+
+def table_width(widths: Widths) -> int:
+    """Return the characters of a line."""
+    return sum(widths.values()) + GAP * len(widths) - 1
+
+
+def column_widths(
+    names: Sequence[str], cells: Sequence[Sequence[str]], width: int, cut: Collection[str] = ()
+) -> dict[int, int]:
+    """Lay out a table in `width` characters; a column that is left out is not in the result.
+
+    The first column with ids stays, or the first one if none has any. `cut`: the names of columns that are cut.
+    """
+    from rich.cells import cell_len  # rich is slow to import
+
+    columns = list(zip(*cells, strict=True))
+    full = {number: max(map(cell_len, (name, *columns[number]))) for number, name in enumerate(names)}
+    if table_width(full) <= width:
+        return full
+    widths = {}
+    for number, name in enumerate(names):
+        words = {word for text in columns[number] for word in text.split() if name not in cut}
+        whole = [cell_len(word) for word in words if is_id(word) or cell_len(word) <= LONGEST_WORD]
+        widths[number] = max(cell_len(name), min(full[number], LEAST), *whole)
+    stays = next((number for number, texts in enumerate(columns) if is_id(" ".join(texts))), 0)
+    for number in sorted(full, key=lambda number: (any(columns[number]), -number)):
+        if number != stays and table_width(widths) > width:
+            del widths[number]
+    room = max(0, width - table_width(widths))
+    wanting = sorted(widths, key=lambda number: full[number] - widths[number])
+    for done, number in enumerate(wanting):
+        more = min(full[number] - widths[number], room // (len(wanting) - done))
+        widths[number] += more
+        room -= more
+    return widths
+
+
+def is_id(text: str) -> bool:
+    """Whether one of the words of a text is a record's id or position."""
+    return any(ID.search(word) and not TIME.match(word) for word in text.split())
+
+
+def drawn(names: Sequence[str], cells: Sequence[Sequence[str]], widths: Widths, cut: Collection[str] = ()) -> Table:
+    """Return the table as rich prints it; a text of the columns `cut` that is too long ends with an ellipsis."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, width in widths.items():
+        is_cut = names[number] in cut
+        table.add_column(names[number], width=width, overflow="ellipsis" if is_cut else "fold", no_wrap=is_cut)
+    for row in cells:
+        table.add_row(*(Text(row[number]) for number in widths))
+    return table

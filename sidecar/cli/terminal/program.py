@@ -6,9 +6,9 @@ typer draws panels only with rich, whose help differs from terminal to terminal 
 from __future__ import annotations
 
 import difflib
-import functools
-import sys
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -61,26 +61,19 @@ class Program(Group):
     What is missing is named with an example of the command.
     """
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
-        try:
-            return super().invoke(ctx)
-        except Exception as error:
-            # Its class is typer's own, and differs between its versions.
-            if type(error).__name__ == "MissingParameter":
-                _add_example(error)
-            elif type(error).__name__ == "NoSuchOption":
-                _keep_similar(error)
-            _drop_words_of_pydantic(error)
-            raise
+    words: Sequence[str] = ()
+    """All that was typed behind the program's name."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Parse the options of the root, as typer does."""
-        try:
+        """Parse the options of the root."""
+        self.words = tuple(args)
+        with usage_told(self.words):
             return super().make_context(info_name, args, parent, **extra)
-        except Exception as error:
-            _drop_words_of_pydantic(error)
-            raise
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        with usage_told(self.words):
+            return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; whoever looks for the version is told where it is."""
@@ -88,51 +81,29 @@ class Program(Group):
             ctx.fail("there is no command 'version': reconsume --version prints it")
         return super().resolve_command(ctx, args)
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
-        """Run the command line, as typer does."""
-        words = list(sys.argv[1:] if args is None else args)
-        run = functools.partial(super().main, args, prog_name, complete_var)
-        if not standalone_mode or not asks_json(words):
-            return run(standalone_mode, windows_expand_args, **extra)
-        try:
-            code = run(False, windows_expand_args, **extra)
-        except typer.Abort:
-            json_error("aborted", "there was no answer", 1)
-            sys.exit(1)
-        except Exception as error:
-            if not hasattr(error, "format_message"):  # the class is typer's own, and differs between its versions
-                raise
-            json_error("wrong usage", error.format_message(), WRONG_USAGE)
-            sys.exit(WRONG_USAGE)
-        sys.exit(code or 0)
 
-
-def _keep_similar(error: Any) -> None:
-    """Leave the suggestions that resemble the option without its hyphens: with them `--yes` resembles `--set`."""
-    name, known = error.option_name.lstrip("-"), error.possibilities or []
-    similar = difflib.get_close_matches(name, [one.lstrip("-") for one in known])
-    error.possibilities = [one for one in known if one.lstrip("-") in similar]
-
-
-def _drop_words_of_pydantic(error: Any) -> None:
-    """Reword an invalid value: newer versions of typer show the sentence of pydantic, which names no option."""
-    if type(error).__name__ == "BadParameter":
-        text = error.message.removeprefix("Value error, ").partition(", unable to parse")[0]
-        error.message = text.replace("Input should be", "must be")
-
-
-def _add_example(error: Any) -> None:
-    """Have the error of a missing parameter name an example of its command, where the help has one."""
-    if example := example_of(error.ctx.command.help or ""):
-        error.message = f"For example: {example}"
+@contextmanager
+def usage_told(words: Sequence[str]) -> Iterator[None]:
+    """Improve the error of wrong usage, and print it as JSON if the words ask for that. Raises Exit then."""
+    try:
+        yield
+    except Exception as error:
+        wrong: Any = error
+        match type(error).__name__:  # the classes are typer's own, and differ between its versions
+            case "MissingParameter":
+                if example := example_of(wrong.ctx.command.help or ""):
+                    wrong.message = f"For example: {example}"
+            case "NoSuchOption":  # compared without their hyphens: with them `--yes` resembles `--set`
+                known = {one.lstrip("-"): one for one in wrong.possibilities or ()}
+                similar = difflib.get_close_matches(wrong.option_name.lstrip("-"), known)
+                wrong.possibilities = [known[one] for one in similar]
+            case "BadParameter":  # newer versions of typer show the sentence of pydantic, which names no option
+                text = wrong.message.removeprefix("Value error, ").partition(", unable to parse")[0]
+                wrong.message = text.replace("Input should be", "must be")
+        if not hasattr(error, "format_message") or not asks_json(words):
+            raise
+        json_error("wrong usage", error.format_message(), WRONG_USAGE)
+        raise typer.Exit(WRONG_USAGE) from None
 
 
 def example_of(text: str) -> str:
@@ -142,19 +113,7 @@ def example_of(text: str) -> str:
 
 
 def asks_json(words: Sequence[str]) -> bool:
-    """Return whether the words of a command line ask for JSON, also if they cannot be parsed."""
-    chosen = list(formats(words))
+    """Return whether the words of a command line ask for JSON, even if they cannot be parsed. The last `-o` counts."""
+    text = "\n".join(("", *words, "")).partition("\n--\n")[0]
+    chosen = re.findall(r"^(?:--output[=\n]|-o\n?)(.*)$", text, re.MULTILINE)
     return bool(chosen) and chosen[-1] in (Format.JSON, Format.JSONL)
-
-
-def formats(words: Sequence[str]) -> Iterator[str]:
-    """Yield what stands behind each `-o` and `--output`."""
-    for number, word in enumerate(words):
-        if word == "--":
-            return
-        if word in ("-o", "--output"):
-            yield words[number + 1] if number + 1 < len(words) else ""
-        elif word.startswith("--output="):
-            yield word.removeprefix("--output=")
-        elif word.startswith("-o") and not word.startswith("--"):
-            yield word[2:]

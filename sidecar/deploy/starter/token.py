@@ -10,6 +10,8 @@ import os
 import secrets
 from pathlib import Path
 
+from reconsume.sidecar.files import replace_file
+
 TOKENS = "reconsume-operators.token"
 TOKEN_BYTES = 24
 
@@ -17,11 +19,11 @@ TOKEN_BYTES = 24
 def write_token(folder: Path) -> bool:
     """Write the file with a new token; return whether it was not there. Raises OSError."""
     try:
-        handle = os.open(folder / TOKENS, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with (folder / TOKENS).open("x", encoding="ascii") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(f"{secrets.token_urlsafe(TOKEN_BYTES)}\n")
     except FileExistsError:
         return False
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(f"{secrets.token_urlsafe(TOKEN_BYTES)}\n")
     return True
 
 
@@ -31,6 +33,6 @@ def ignore_token(folder: Path) -> bool:
     text = path.read_text("utf-8") if path.exists() else ""
     if TOKENS in (line.strip().removeprefix("/") for line in text.splitlines()):
         return False
-    with path.open("a", encoding="utf-8") as file:
-        file.write(f"{'' if not text or text.endswith(chr(10)) else chr(10)}{TOKENS}\n")
+    end = "" if not text or text.endswith("\n") else "\n"
+    replace_file(path, f"{text}{end}{TOKENS}\n")
     return True

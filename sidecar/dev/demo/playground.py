@@ -22,7 +22,7 @@ from reconsume.sidecar.dev.demo.traffic import Traffic
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.files import open_private, write_private
 from reconsume.sidecar.java.spark_job import prepare
-from reconsume.sidecar.ui.sign_in_link import query_of_link
+from reconsume.sidecar.ui.sign_in import query_of_link
 
 LADDER = "10s,30s,1m"
 """Long enough that a user sees records wait on the dashboard, short enough that their end comes while they look."""

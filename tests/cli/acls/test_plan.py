@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import typer
 from msgspec.structs import replace
 
-from reconsume.sidecar.cli.acls.export import commands, user_name
-from reconsume.sidecar.cli.acls.plan import Step, make_plan, principals_of
+from reconsume.sidecar.cli.acls import Step, make_plan, principals_of
+from reconsume.sidecar.cli.exports import kafka_acls_commands
 from reconsume.sidecar.kafka.admin.acls import Rule
 from reconsume.topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
 from reconsume.topics.names import Names
@@ -93,7 +94,7 @@ def test_principals_are_named_after_the_group_unless_given() -> None:
 
 @pytest.mark.parametrize("given", [["User:x"], ["admin=User:x"], ["ui=x"], ["ui=User:"], ["ui=User:*"]])
 def test_a_principal_that_cannot_be_meant_is_refused(given: list[str]) -> None:
-    with pytest.raises(ValueError, match="User"):
+    with pytest.raises(typer.BadParameter, match="User"):
         principals_of("billing", [User.SPARK, User.UI], given)
 
 
@@ -103,14 +104,9 @@ def test_a_command_gives_all_rights_on_one_resource_and_is_safe_in_a_shell() -> 
         Permission(Resource.TRANSACTIONAL_ID, "billing-main-", Operation.WRITE, prefixed=True),
         Permission(Resource.TOPIC, "a", Operation.DESCRIBE_CONFIGS),
     )
-    first, second = commands("localhost:9092", "User:CN=a b", rights)
+    first, second = kafka_acls_commands("localhost:9092", "User:CN=a b", rights).splitlines()
     assert first == (
         "kafka-acls.sh --bootstrap-server localhost:9092 --add --allow-principal 'User:CN=a b' "
         "--operation Read --operation DescribeConfigs --topic a --resource-pattern-type literal"
     )
     assert second.endswith("--operation Write --transactional-id billing-main- --resource-pattern-type prefixed")
-
-
-def test_a_users_resource_is_named_as_the_user() -> None:
-    assert user_name("User:billing-ui") == "billing-ui"
-    assert user_name("User:CN=billing-ui") == "billing-ui"

@@ -10,14 +10,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconsume.sidecar.cli.acls.strimzi import (
+from reconsume.sidecar.cli.exports import (
     LONGEST_NAME,
     NAME,
     Authentication,
-    documents,
     resource_name,
-    topic_resource,
-    user_resource,
+    strimzi_topic,
+    strimzi_user,
+    yaml_documents,
 )
 from reconsume.topics.acls import GroupShape, User, permissions_of
 from reconsume.topics.names import Kind, Names
@@ -46,7 +46,7 @@ def test_every_topics_name_becomes_one_for_kubernetes(name: str) -> None:
 
 
 def test_a_topic_has_its_true_name_and_numbers_as_numbers() -> None:
-    assert topic_resource(SPEC, "main") == {
+    assert strimzi_topic(SPEC, "main") == {
         "apiVersion": "kafka.strimzi.io/v1",
         "kind": "KafkaTopic",
         "metadata": {"name": resource_name(SPEC.name), "labels": {"strimzi.io/cluster": "main"}},
@@ -61,8 +61,9 @@ def test_a_topic_has_its_true_name_and_numbers_as_numbers() -> None:
 
 def test_a_user_has_each_resource_once_with_its_operations() -> None:
     group = GroupShape(Names("billing"), ("orders",), (10_000,), view=True)
-    made = user_resource("billing-sidecar", permissions_of(User.SIDECAR, group), "main", Authentication.TLS)
+    made = strimzi_user("User:CN=billing-sidecar", permissions_of(User.SIDECAR, group), "main", Authentication.TLS)
     spec: dict[str, Any] = made["spec"]
+    assert made["metadata"]["name"] == "billing-sidecar"
     acls = spec["authorization"]["acls"]
     places = [tuple(acl["resource"].values()) for acl in acls]
     assert spec["authentication"] == {"type": "tls"}
@@ -75,7 +76,7 @@ def test_a_user_has_each_resource_once_with_its_operations() -> None:
 
 
 def test_the_text_is_one_document_for_each_resource() -> None:
-    text = documents([topic_resource(SPEC, "main"), topic_resource(SPEC, "other")])
+    text = yaml_documents([strimzi_topic(SPEC, "main"), strimzi_topic(SPEC, "other")])
     assert text.startswith("---\n")
     assert [document["metadata"]["labels"] for document in yaml.safe_load_all(text)] == [
         {"strimzi.io/cluster": "main"},

@@ -76,13 +76,6 @@ def test_a_command_returns_its_exit_code(code: int | None, seen: int) -> None:
     assert run_command(lambda: code).exit_code == seen
 
 
-def test_a_returned_exit_cannot_end_with_0() -> None:
-    """typer would take `return typer.Exit(1)` for success."""
-    result = run_command(lambda: typer.Exit(1))
-    assert result.exit_code == 1
-    assert isinstance(result.exception, TypeError)
-
-
 def test_ctrl_c_that_c_code_swallowed_is_ctrl_c() -> None:
     def body() -> None:
         raise SystemError("<method> returned a result with an exception set") from KeyboardInterrupt()

@@ -18,14 +18,23 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from reconsume.sidecar import ui
-from reconsume.sidecar.cli.acls.commands import PLAN_COLUMNS as ACLS
+from reconsume.sidecar.cli.acls import PLAN_COLUMNS as ACLS
 from reconsume.sidecar.cli.dlq.rows import CUT as CUT_OF_LETTERS
 from reconsume.sidecar.cli.dlq.rows import LIST as LETTERS
 from reconsume.sidecar.cli.retries.rows import CUT, JOURNEY, STATS, WORDS
 from reconsume.sidecar.cli.retries.rows import LIST as RETRIES
-from reconsume.sidecar.cli.terminal.output import Format, Output, cells_of, clock, titles_of
-from reconsume.sidecar.cli.terminal.table import drawn, is_id, layout
-from reconsume.sidecar.cli.topics.commands import PLAN_COLUMNS as TOPICS
+from reconsume.sidecar.cli.terminal.output import (
+    Format,
+    Output,
+    cells_of,
+    clock,
+    column_widths,
+    drawn,
+    is_id,
+    table_width,
+    titles_of,
+)
+from reconsume.sidecar.cli.topics import PLAN_COLUMNS as TOPICS
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.dlq.letters import Eligibility
 
@@ -76,8 +85,8 @@ def lines_of(columns: tuple[str, ...], cut: tuple[str, ...], width: int, row: di
     """The lines of a table with one row, below its head and rule."""
     file = io.StringIO()
     cells = cells_of(columns, [row], brief=True)
-    placed = layout(columns, cells, width, cut)
-    Console(file=file, width=max(width, placed.width)).print(drawn(columns, cells, placed, cut))
+    widths = column_widths(columns, cells, width, cut)
+    Console(file=file, width=max(width, table_width(widths))).print(drawn(columns, cells, widths, cut))
     return [line for line in file.getvalue().splitlines() if line.strip()][2:]
 
 
@@ -142,10 +151,9 @@ TEXT = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Zs")), m
 
 @given(st.lists(st.lists(TEXT, min_size=4, max_size=4), min_size=1, max_size=4), st.integers(10, 200))
 def test_a_layout_fits_unless_one_table_of_ids_cannot(cells: list[list[str]], width: int) -> None:
-    """Given any cells, then the columns fit into the width, or only one is left, and its name is whole."""
-    placed = layout(("id", "reason", "topic", "when"), cells, width)
-    assert placed.width <= width or len(placed.widths) == 1
-    assert set(placed.left_out).isdisjoint(("id", "reason", "topic", "when")[number] for number in placed.widths)
+    """Given any cells, then the columns fit into the width, or only one is left."""
+    widths = column_widths(("id", "reason", "topic", "when"), cells, width)
+    assert table_width(widths) <= width or len(widths) == 1
 
 
 PROGRAM = """
@@ -199,7 +207,7 @@ def test_what_is_an_id_and_what_is_a_time(word: str, holds: bool) -> None:
 def test_a_time_gives_way_to_an_id() -> None:
     names = ("id", "due", "reason")
     cells = [[ID, "2026-11-26T04:05:06.123+00:00", "http-500: no"]]
-    assert layout(names, cells, 66).left_out == ()
+    assert len(column_widths(names, cells, 66)) == 3
 
 
 def test_times_are_in_the_zone_of_their_reader_and_the_header_names_it() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.sidecar.cli.topics.plan import make_plan, make_step
+from reconsume.sidecar.cli.topics import Step
 from reconsume.sidecar.kafka.admin.descriptions import Topic
 from reconsume.topics.names import Kind, Names
 from reconsume.topics.specs import Source, TopicSpec, group_specs
@@ -28,11 +28,11 @@ def with_config(spec: TopicSpec, **config: str) -> Topic:
 
 
 def test_what_is_absent_is_created() -> None:
-    assert {step.action for step in make_plan(SPECS, {})} == {"create"}
+    assert {Step(spec, None).action for spec in SPECS} == {"create"}
 
 
 def test_what_is_as_wanted_is_ok() -> None:
-    assert {step.action for step in make_plan(SPECS, {spec.name: as_wanted(spec) for spec in SPECS})} == {"ok"}
+    assert {Step(spec, as_wanted(spec)).action for spec in SPECS} == {"ok"}
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_what_is_as_wanted_is_ok() -> None:
         ("retention_ms", "", "retention.ms is unset and must be at least"),
     ],
 )
-def test_a_setting_that_will_not_do_is_a_finding_with_its_mend(key: str, value: str, says: str) -> None:
-    step = make_step(LEVEL, with_config(LEVEL, **{key: value}))
+def test_a_setting_that_will_not_do_is_a_finding_with_its_repair(key: str, value: str, says: str) -> None:
+    step = Step(LEVEL, with_config(LEVEL, **{key: value}))
     (finding,) = step.findings
     assert step.action == "differs"
     assert finding.finding.startswith(says)
-    assert f"--entity-name billing-RETRY-10s --add-config {key.replace('_', '.')}=" in finding.mend
+    assert f"--entity-name billing-RETRY-10s --add-config {key.replace('_', '.')}=" in finding.repair
 
 
 @pytest.mark.parametrize(
@@ -66,19 +66,19 @@ def test_a_setting_that_will_not_do_is_a_finding_with_its_mend(key: str, value: 
     ],
 )
 def test_more_than_wanted_is_ok(key: str, value: str) -> None:
-    assert make_step(LEVEL, with_config(LEVEL, **{key: value})).action == "ok"
+    assert Step(LEVEL, with_config(LEVEL, **{key: value})).action == "ok"
 
 
 @pytest.mark.parametrize("value", ["delete,compact", "compact, delete"])
 def test_the_order_of_a_list_does_not_matter(value: str) -> None:
     view = BY_KIND[Kind.VIEW]
-    assert make_step(view, with_config(view, cleanup_policy=value)).action == "ok"
+    assert Step(view, with_config(view, cleanup_policy=value)).action == "ok"
 
 
-def test_a_list_in_a_mend_is_bracketed_as_the_tool_wants_it() -> None:
+def test_a_list_in_a_repair_is_bracketed_as_the_tool_wants_it() -> None:
     view = BY_KIND[Kind.VIEW]
-    (finding,) = make_step(view, with_config(view, cleanup_policy="delete")).findings
-    assert finding.mend.endswith("cleanup.policy=[compact,delete]")
+    (finding,) = Step(view, with_config(view, cleanup_policy="delete")).findings
+    assert finding.repair.endswith("cleanup.policy=[compact,delete]")
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_a_list_in_a_mend_is_bracketed_as_the_tool_wants_it() -> None:
         ("max_message_bytes", "1000000", "a copy with our headers would not fit"),
     ],
 )
-def test_a_queue_that_would_lose_what_waits_is_named_with_its_mend(key: str, value: str, says: str) -> None:
-    (finding,) = make_step(QUEUE, with_config(QUEUE, **{key: value})).findings
+def test_a_queue_that_would_lose_what_waits_is_named_with_its_repair(key: str, value: str, says: str) -> None:
+    (finding,) = Step(QUEUE, with_config(QUEUE, **{key: value})).findings
     assert says in finding.finding
-    assert f"--entity-name billing-ORDERED-orders --add-config {key.replace('_', '.')}=" in finding.mend
-    (level,) = make_step(LEVEL, with_config(LEVEL, **{key: value})).findings
+    assert f"--entity-name billing-ORDERED-orders --add-config {key.replace('_', '.')}=" in finding.repair
+    (level,) = Step(LEVEL, with_config(LEVEL, **{key: value})).findings
     assert (level.finding == finding.finding) == (key == "max_message_bytes"), "a level topic has its own reason"
 
 
@@ -119,9 +119,9 @@ def test_a_queue_that_would_lose_what_waits_is_named_with_its_mend(key: str, val
 )
 def test_too_few_or_too_many_partitions_and_replicas(kind: Kind, change: dict[str, Any], says: str) -> None:
     spec = BY_KIND[kind]
-    (finding,) = make_step(spec, as_wanted(spec)._replace(**change)).findings
+    (finding,) = Step(spec, as_wanted(spec)._replace(**change)).findings
     assert finding.finding.startswith(says)
 
 
 def test_more_partitions_are_ok_where_order_does_not_matter() -> None:
-    assert make_step(LEVEL, as_wanted(LEVEL)._replace(partitions=50)).action == "ok"
+    assert Step(LEVEL, as_wanted(LEVEL)._replace(partitions=50)).action == "ok"

@@ -13,9 +13,8 @@ from typing import Any, cast
 import pytest
 
 from reconsume.sidecar import api
-from reconsume.sidecar.api.app import Access, build_app
+from reconsume.sidecar.api.app import Access, build_app, policy_routes
 from reconsume.sidecar.api.holds import hold_routes
-from reconsume.sidecar.api.policy import policy_routes
 from reconsume.sidecar.api.pull import no_pull_routes, pull_routes
 from reconsume.sidecar.api.retry import retry_routes
 from reconsume.sidecar.api.settle import settle_routes

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
-from reconsume.sidecar.api.app import Access, build_app
-from reconsume.sidecar.api.policy import policy_routes
+from reconsume.sidecar.api.app import Access, build_app, policy_routes
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from tests.support.sidecar.running_api import Client, Operation, serving
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.sidecar.ui.summary import summarize
+from reconsume.sidecar.ui.overview import summarize
 from reconsume.sidecar.view.query import DEAD, LEVELS, BadCursorError, Filters, ViewQuery, questions
 from reconsume.sidecar.view.store import ViewStore
 from reconsume.sidecar.view.store_file import open_store
 from reconsume.sidecar.view.storm import Failures, Rule
 from reconsume.topics.events import State
 from tests.support.view_copy import take
-from tests.support.view_rows import GROUP, view_row
+from tests.support.view_rows import GROUP, stats_row, view_row
 
 
 def ids(values: list[bytes]) -> list[int]:
@@ -62,7 +62,7 @@ def test_what_is_parked_waits_for_no_time_and_is_not_among_what_is_due(store: Vi
     take(store, view_row(1, due=300), view_row(2, due=0, level=None), view_row(3, State.COMMIT, due=0))
     summary = summarize(ask, 100, Rule(60_000, 0.5, 10), ())
     assert (ask.parked(), summary.parked, summary.ready) == (1, 1, 0)
-    assert [lane.waits for lane in summary.lanes] == [[200]]
+    assert [[one.wait for one in bubbles] for _, bubbles in summary.due.lanes] == [[200]]
 
 
 def test_dead_letters_are_counted_by_reason_with_the_newest(store: ViewStore, ask: ViewQuery) -> None:
@@ -75,7 +75,7 @@ def test_dead_letters_are_counted_by_reason_with_the_newest(store: ViewStore, as
     ]
     take(store, *rows)
     found = ask.dead(10)
-    assert [(one.reason, one.records, ids([one.newest])) for one in found] == [("b", 2, [1]), ("a", 1, [0])]
+    assert [(one.reason, one.records, one.text) for one in found] == [("b", 2, "text 1"), ("a", 1, "text 0")]
     assert [one.reason for one in ask.dead(1)] == ["b"]
 
 
@@ -160,3 +160,11 @@ def test_a_question_that_takes_too_long_is_given_up(store: ViewStore) -> None:
 def test_a_reader_cannot_write(store: ViewStore) -> None:
     with questions(store.path) as query, pytest.raises(sqlite3.OperationalError, match="readonly"):
         query._connection.execute("DELETE FROM message")
+
+
+def test_minutes_are_summed_over_topics_whatever_a_row_claims(store: ViewStore, ask: ViewQuery) -> None:
+    rows = [stats_row(1, topic=topic, waiting=2**62) for topic in ("a", "b", "c")]
+    take(store, *rows, stats_row(2))
+    (minute,) = ask.minutes(rows[0].minute, rows[0].minute + 60_000)
+    assert (minute.begin, minute.committed, minute.dead) == (rows[0].minute, 9, 0)
+    assert minute.waiting > 2**62

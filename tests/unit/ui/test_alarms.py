@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.pace.refusals import hint_of
-from reconsume.sidecar.ui.alarms import OVERDUE, Alarm, alarms
+from reconsume.sidecar.ui.overview import OVERDUE, Alarm, alarms
 from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 
 NOW = 1_763_690_000_000

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.http.server import Server
 from reconsume.sidecar.settings.addresses import Listen
-from reconsume.sidecar.ui.in_sidecar import DashboardThread
+from reconsume.sidecar.ui.app import DashboardThread
 from reconsume.sidecar.ui.queries import within
 
 SECONDS = 20.0

@@ -7,8 +7,7 @@ import pytest
 from reconsume.sidecar.ui.progress import Lags
 from reconsume.sidecar.ui.queries import Instance
 from reconsume.sidecar.ui.templating import environment
-from reconsume.sidecar.ui.urls import Urls
-from reconsume.topics.policy_record import PaceTold
+from reconsume.topics.policy_record import PaceTold, SubscriptionRecord
 
 NOW = 1_763_690_000_000
 OPEN = PaceTold("open", NOW - 60_000, 3, 64)
@@ -16,8 +15,8 @@ WAITS = PaceTold("waiting", NOW - 17_000, reason="no connection to http://127.0.
 
 
 def page(pace: PaceTold, *, alive: bool = True) -> str:
-    instance = Instance("billing-0", NOW - 1_000, alive, {"orders": "*"}, pace, "", frozenset())
-    template = environment(Urls()).get_template("instances_part.html")
+    instance = Instance("billing-0", SubscriptionRecord({"orders": "*"}, NOW - 1_000, pace), alive, "", frozenset(), ())
+    template = environment().get_template("instances_part.html")
     return template.render(instances=[instance], lags=Lags((), (), {}), now=NOW)
 
 

@@ -19,7 +19,7 @@ from reconsume.sidecar.ui.letter_form import (
     parse_search,
     parse_selection,
 )
-from reconsume.sidecar.ui.text import begins, due, iso
+from reconsume.sidecar.ui.templating import begins, due, iso
 
 NOW = 1_763_690_000_000
 DLQ = ("billing-DLQ",)

@@ -1,2 +1,0 @@
-"""`acls`: the access rights that each Kafka user needs, planned (`plan`), applied (`commands`) and exported
-(`export`, `strimzi`)."""

@@ -1,0 +1,449 @@
+"""`topics plan`, `apply`, `check`, `export`: the group's topics compared and created, never altered or deleted.
+
+`look` asks the cluster once and makes a `Step` of each topic that the configuration needs: create, ok or differs. All
+four commands go from there: `plan` shows the steps, `apply` carries out those that create, `check` lists the findings
+of each and what else is wrong (leftovers, missing outputs), `export` prints the specifications for another tool. A
+topic that differs is only reported, with the command that repairs it: altering could lose records.
+
+From `shape_of` on the file is pure.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import shlex
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import msgspec
+import typer
+
+from reconsume.sidecar.cli.exports import kafka_topics_commands, strimzi_topic, terraform_topics, yaml_documents
+from reconsume.sidecar.cli.terminal.confirm import Yes, ask
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.options import Options, command, take_common
+from reconsume.sidecar.cli.terminal.output import Row, talk
+from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.hints import hint
+from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.group_policy import levels_of
+from reconsume.sidecar.settings.model import group_of
+from reconsume.topics.acls import User, permissions_of
+from reconsume.topics.durations import render_duration
+from reconsume.topics.levels import hop_count
+from reconsume.topics.names import ALIKE, Kind, alike
+from reconsume.topics.outputs import literal_start
+from reconsume.topics.specs import TopicSpec, group_specs
+
+if TYPE_CHECKING:
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
+    from reconsume.sidecar.kafka.admin.descriptions import Topic
+
+PLAN_COLUMNS = ("topic", "action", "details")
+RESULT_COLUMNS = ("topic", "result", "error")
+LONG_WAIT = 60_000
+"""ms. What is shorter than the shortest level waits in memory; beyond this that may be much."""
+
+app = typer.Typer(cls=Group, help="The group's topics on Kafka.", no_args_is_help=True, rich_markup_mode=None)
+take_common(app)
+
+
+class Finding(NamedTuple):
+    """What is wrong with a topic, and how to repair it."""
+
+    topic: str
+    finding: str
+    repair: str
+
+
+class Step(NamedTuple):
+    """The planned action for one topic: what it must be, and what it is. None: it does not exist.
+
+    A topic that differs is left as it is: only a person may change it.
+    """
+
+    spec: TopicSpec
+    topic: Topic | None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong with the topic."""
+        if self.topic is None:
+            return (Finding(self.spec.name, "it does not exist", hint("topics apply")),)
+        return tuple(compare(self.spec, self.topic))
+
+    @property
+    def action(self) -> str:
+        """What `apply` does: create; ok and differs are nothing to do."""
+        if self.topic is None:
+            return "create"
+        return "differs" if self.findings else "ok"
+
+    @property
+    def details(self) -> str:
+        """A short description of the step."""
+        if self.action == "differs":
+            return "; ".join(finding.finding for finding in self.findings)
+        return f"partitions={self.spec.partitions} replicas={self.spec.replication}"
+
+    @property
+    def row(self) -> Row:
+        """The step as plain values."""
+        wanted = msgspec.to_builtins(self.spec)
+        return {
+            "topic": wanted.pop("name"),
+            "kind": wanted.pop("kind"),
+            "action": self.action,
+            "details": self.details,
+            "wanted": wanted,
+            "shape": None if self.topic is None else shape_of(self.topic, self.spec),
+            "findings": [finding._asdict() for finding in self.findings],
+        }
+
+
+@command(app, "plan")
+def plan(options: Options) -> None:
+    """Show what `topics apply` would do.
+
+    Each of the group's topics would be created, is as it must be, or differs. Changes nothing.
+
+    \b
+    Example:
+      reconsume topics plan -o json > plan.json
+    """
+    cluster, settings, steps = look(options)
+    there = cluster.topic_names()
+    options.output.rows(PLAN_COLUMNS, [step.row for step in steps])
+    cost = cost_of(settings, [step.spec for step in steps])
+    for remark in (*refused_names(steps, there), *warnings_of(settings), cost):
+        talk(remark)
+
+
+@command(app, "check")
+def check(options: Options) -> int:
+    """List what is wrong with the topics.
+
+    Each finding says how to repair it. Ends with 1 when there is one.
+
+    \b
+    Example:
+      reconsume topics check -o table
+    """
+    cluster, settings, steps = look(options)
+    there = cluster.topic_names()
+    found = [finding for step in steps for finding in step.findings]
+    found += [*leftovers_found(cluster, settings), *missing_outputs(settings, there)]
+    options.output.rows(Finding._fields, [finding._asdict() for finding in found])
+    for remark in (*refused_names(steps, there), *unused_levels(settings, there)):
+        talk(remark)
+    if found:
+        talk(f"{plural(len(found), 'finding')} on {plural(len({one.topic for one in found}), 'topic')}")
+        return FAILED
+    talk(f"as they must be: {plural(len(steps), 'topic')}")
+    return DONE
+
+
+@command(app, "apply")
+def apply(
+    options: Options,
+    yes: Yes = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask the broker; change nothing.")] = False,
+) -> int:
+    """Create the topics that are missing.
+
+    A topic that differs from what it must be is reported, and never altered or deleted. A plan is shown first.
+
+    Ends with 0 when all exist, 3 when some could not be created, 1 when none could.
+
+    \b
+    Examples:
+      reconsume topics apply
+      reconsume topics apply --yes
+    """
+    from reconsume.sidecar.kafka.admin.topics import TopicAdmin  # imported late, as in `look`
+
+    cluster, _, steps = look(options)
+    missing = [step.spec for step in steps if step.topic is None]
+    options.output.talk_rows(PLAN_COLUMNS, [step.row for step in steps])
+    if missing and not dry_run and not yes:
+        ask(f"Create {plural(len(missing), 'topic')}?")
+    created = {result.name: result for result in TopicAdmin(cluster).create(missing, only_ask=dry_run)}
+    rows: list[Row] = []
+    for step in steps:
+        result, error = step.action, step.details if step.action == "differs" else ""
+        if (one := created.get(step.spec.name)) is not None:
+            result, error = "would be created" if dry_run and one.state == "created" else str(one.state), one.error
+        rows.append({"topic": step.spec.name, "result": result, "error": error})
+    options.output.rows(RESULT_COLUMNS, rows)
+    if differing := sum(step.action == "differs" for step in steps):
+        count = f"{differing} of {plural(len(steps), 'topic')}"
+        talk(f"warning: {count} differ; `{hint('topics check')}` says how to repair that")
+    failed = sum(result.state == "failed" for result in created.values())
+    if not failed:
+        return DONE
+    talk(f"{failed} of {plural(len(created), 'topic')} could not be created")
+    return FAILED if failed == len(created) else PARTLY
+
+
+class Form(StrEnum):
+    """The output format of `topics export`."""
+
+    STRIMZI = "strimzi"
+    KAFKA_TOPICS = "kafka-topics"
+    TERRAFORM = "terraform"
+
+
+@command(app, "export")
+def export(
+    options: Options,
+    form: Annotated[
+        Form,
+        typer.Option(
+            "--format", help="As Strimzi KafkaTopics, kafka-topics.sh commands, or JSON for Terraform's Mongey/kafka."
+        ),
+    ] = Form.STRIMZI,
+    strimzi_cluster: Annotated[
+        str, typer.Option("--cluster", help="Strimzi: the name of the Kafka resource.")
+    ] = "kafka",
+) -> None:
+    """Print the topics for other tools.
+
+    As they must be, whether they exist or not; the main topics are not among them. Names that Kubernetes does not
+    take are spelled in another way, and spec.topicName has the true one.
+
+    \b
+    Examples:
+      reconsume topics export --format strimzi --cluster main | kubectl apply -f -
+      reconsume topics export --format kafka-topics | sh
+      reconsume topics export --format terraform > retries.tf.json
+    """
+    options.expect_no_format(f"`{hint('topics plan')}` has rows")
+    cluster, settings, steps = look(options)
+    specs = [step.spec for step in steps]
+    for remark in unused_levels(settings, cluster.topic_names()):
+        talk(remark)
+    match form:
+        case Form.KAFKA_TOPICS:
+            sys.stdout.write(kafka_topics_commands(settings.kafka["bootstrap.servers"], specs))
+            return
+        case Form.TERRAFORM:
+            sys.stdout.write(terraform_topics(specs))
+        case Form.STRIMZI:
+            sys.stdout.write(yaml_documents(strimzi_topic(spec, strimzi_cluster) for spec in specs))
+    owner = form.value.capitalize()
+    talk(f"from now on only {owner} should change these topics; `{hint('topics check')}` still compares them")
+
+
+def look(options: Options) -> tuple[Cluster, Settings, list[Step]]:
+    """Compare the cluster's topics with those that the configuration needs. Raises ContractError if a main topic is
+    missing."""
+    # The Kafka client is slow to import, and --help needs none.
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
+    from reconsume.sidecar.kafka.admin.descriptions import source_of
+
+    settings = settings_for_kafka(options)
+    cluster = Cluster(settings.kafka)
+    mains = cluster.find(settings.topic_names)
+    if absent := [name for name in settings.topic_names if name not in mains]:
+        raise ContractError(
+            f"no such main topic: {', '.join(absent)}; create it first, since the group's own topics follow the main "
+            f"topics' partitions, replicas and sizes, for example by `{creating(settings, absent)}`"
+        )
+    sources = [source_of(mains[name]) for name in settings.topic_names]
+    specs: tuple[TopicSpec, ...] = ()
+    if not settings.deliver.broadcast:  # which retries nothing and belongs to no consumer group
+        rows = settings.view.source == "spark"
+        specs = group_specs(settings.names, sources, settings.delays, rows=rows, ordered=settings.queued)
+    found = cluster.find(spec.name for spec in specs)
+    return cluster, settings, [Step(spec, found.get(spec.name)) for spec in specs]
+
+
+def creating(settings: Settings, names: Sequence[str]) -> str:
+    """Return a command that creates main topics, with three partitions and the cluster's own number of replicas."""
+    create = ["kafka-topics.sh", "--bootstrap-server", settings.kafka["bootstrap.servers"], "--create"]
+    return " && ".join(shlex.join([*create, "--topic", name, "--partitions", "3"]) for name in names)
+
+
+def leftovers_found(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
+    """Yield a finding for each level of a main topic that left the configuration and still has retries there, and for
+    each queue in which records wait that nobody reads."""
+    from reconsume.sidecar.group_policy.removed_topics import leftovers
+    from reconsume.sidecar.group_policy.unowned_queues import unowned_queues
+
+    if settings.deliver.broadcast:
+        return
+    for level, waiting in leftovers(cluster, settings.names, settings.topic_names):
+        finding = f"at most {plural(waiting, 'retry')} waiting here of {level.topic}, no longer configured"
+        repair = f"put {level.topic} back into topics:, or let a running sidecar make dead letters of them"
+        yield Finding(level.name, finding, repair)
+    for one in unowned_queues(cluster, settings.names, settings.topic_names, in_order=settings.drained):
+        yield Finding(one.name, f"at most {plural(one.waiting, 'record')} waiting here unread: {one.because}", one.mend)
+
+
+def shape_of(topic: Topic, spec: TopicSpec) -> dict[str, object]:
+    """Return what a topic is, of what its specification is about."""
+    config = {key: topic.config.get(key, "") for key in spec.config}
+    return {"partitions": topic.partitions, "replication": topic.replication, "config": config}
+
+
+def compare(spec: TopicSpec, topic: Topic) -> Iterator[Finding]:
+    """Yield a finding for each property of an existing topic that is not as it must be."""
+    if topic.partitions != spec.partitions:
+        yield from partition_findings(spec, topic.partitions)
+    if topic.replication < spec.replication:
+        has = f"it has {plural(topic.replication, 'replica')} and should have {spec.replication}, as the main topics"
+        yield Finding(spec.name, has, "kafka-reassign-partitions.sh")
+    for key, wanted in spec.config.items():
+        actual = topic.config.get(key, "")
+        fits, bound, why = RULES.get(key, (same, "", "it is not as it must be"))
+        if not fits(actual, wanted):
+            why = QUEUE_WHY.get(key, why) if spec.kind is Kind.ORDERED else why
+            finding = f"{key} is {shown(key, actual)} and must be {bound}{shown(key, wanted)}: {why}"
+            value = f"[{wanted}]" if "," in wanted else wanted
+            alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {spec.name}"
+            yield Finding(spec.name, finding, f"{alter} --add-config {key}={value}")
+
+
+def partition_findings(spec: TopicSpec, actual: int) -> Iterator[Finding]:
+    """Yield a finding if an existing topic has too few partitions, or more than its kind may have."""
+    has = f"it has {plural(actual, 'partition')}"
+    wider = f"kafka-topics.sh --alter --topic {spec.name} --partitions {spec.partitions}"
+    match spec.kind:
+        case Kind.ORDERED if actual < spec.partitions:
+            why = "what fails in the partitions that it lacks waits in memory, with its key"
+            yield Finding(spec.name, f"{has}, and its main topic has {spec.partitions}: {why}", wider)
+        case Kind.ORDERED:
+            finding = f"{has}, and its main topic has {spec.partitions}: nobody reads what waits in the others"
+            mend = f"give the main topic {actual} again if anything waits there ({hint('doctor')}, leftovers)"
+            yield Finding(
+                spec.name, finding, f"{mend}; else delete it while no instance runs, and {hint('topics apply')}"
+            )
+        case Kind.POLICY:
+            finding = f"{has} and must have 1: the last policy would not be known"
+            yield Finding(
+                spec.name, finding, f"kafka-topics.sh --delete --topic {spec.name}, then {hint('topics apply')}"
+            )
+        case _ if actual < spec.partitions:
+            finding = f"{has} and should have {spec.partitions}, to be shared"
+            if spec.kind is Kind.EVENTS:
+                finding += (
+                    "; add them when the view's job has read all events, or an older row of a record may come last"
+                )
+            yield Finding(spec.name, finding, wider)
+
+
+def same(actual: str, wanted: str) -> bool:
+    """Whether the value is exactly the wanted one; a list may be in any order."""
+    return set(actual.replace(" ", "").split(",")) == set(wanted.split(","))
+
+
+def at_least(actual: str, wanted: str) -> bool:
+    """Whether a number is not smaller than wanted; Kafka's −1 means no limit."""
+    return actual == "-1" or (actual.isdecimal() and wanted != "-1" and int(actual) >= int(wanted))
+
+
+def at_most(actual: str, wanted: str) -> bool:
+    """Whether a number is not larger than wanted."""
+    return actual.isdecimal() and int(actual) <= int(wanted)
+
+
+Rule = Callable[[str, str], bool]
+RULES: Mapping[str, tuple[Rule, str, str]] = {
+    "cleanup.policy": (
+        same,
+        "",
+        "compaction would delete waiting retries, and deletion would forget what is kept by key",
+    ),
+    "retention.ms": (at_least, "at least ", "records would be deleted before they are done with"),
+    "retention.bytes": (same, "", "records would be deleted by size, whether they are done with or not"),
+    "max.message.bytes": (at_least, "at least ", "a copy with our headers would not fit"),
+    "min.insync.replicas": (at_least, "at least ", "a retry would be less safe than the record it was made from"),
+    "message.timestamp.type": (same, "", "the wait would be counted from another time"),
+    "segment.ms": (at_most, "at most ", "what is outdated would be kept, and read again, for longer"),
+}
+"""For each setting: the rule that accepts a value, its words, and the consequence of any other value."""
+
+QUEUE_WHY = {
+    "cleanup.policy": "compaction would delete all but one of the records that wait behind a key",
+    "retention.ms": "what waits is written again before it is 12 h old, but not while no instance runs",
+}
+"""The consequence where it is another one in a queue topic."""
+
+
+def shown(key: str, value: str) -> str:
+    """Format a value for people: milliseconds also as a duration."""
+    return f"{value} ({render_duration(int(value))})" if key.endswith(".ms") and value.isdecimal() else value or "unset"
+
+
+def cost_of(settings: Settings, specs: Sequence[TopicSpec]) -> str:
+    """Return a sentence on the number of topics, partitions, replicas and rights, and on the copies that a record costs
+    which uses up its retries."""
+    rights = sum(len(permissions_of(user, group_of(settings))) for user in (User.SIDECAR, User.SPARK))
+    counts = {
+        "topic": len(specs),
+        "partition": sum(spec.partitions for spec in specs),
+        "replica": sum(spec.partitions * spec.replication for spec in specs),
+        "right": rights,
+    }
+    one = ", ".join(plural(count, name) for name, count in counts.items())
+    copies = f"a record that uses up its retries is copied {plural(copies_of(settings), 'time')}"
+    return f"cost: {one}; {copies}"
+
+
+def copies_of(settings: Settings) -> int:
+    """Return how often a record is copied that uses up its retries: its hops, without the dead letter."""
+    if settings.deliver.broadcast or (settings.order_by is not None and not settings.queued):
+        return 0
+    times = settings.retry.max_reconsume_times
+    if settings.queued:
+        return times
+    forwards = 1 if settings.deliver.mode == "relay" else 0
+    waits = map(settings.ladder.delay, range(1, times + 1))
+    return sum(hop_count(wait, settings.delays) + forwards for wait in waits)
+
+
+def warnings_of(settings: Settings) -> Iterator[str]:
+    """Yield a warning if short waits have no level."""
+    if settings.delays and settings.delays[0] > LONG_WAIT:
+        shortest = render_duration(settings.delays[0])
+        yield f"warning: the shortest level is {shortest}; what waits less, and the rest of a wait, is held in memory"
+
+
+def refused_names(steps: Iterable[Step], there: Collection[str]) -> Iterator[str]:
+    """Yield a warning for each topic that Kafka will refuse to create. `there`: the names of the cluster."""
+    for name, other in alike((step.spec.name for step in steps if step.topic is None), there).items():
+        text = f"warning: Kafka will not create {name}: it and {other}, which exists, {ALIKE}"
+        yield f"{text}; rename the group or the topic"
+
+
+def missing_outputs(settings: Settings, there: Collection[str]) -> Iterator[Finding]:
+    """Yield a finding for each topic of `deliver.outputs` that is not there; `there`: the names of the cluster."""
+    repair = "create it, or take it out of deliver.outputs: an answer that has records for it is a failure"
+    for name in settings.deliver.outputs:
+        if literal_start(name) != name:
+            if not fnmatch.filter(there, name):
+                yield Finding(name, "no topic that may be seen has such a name", repair)
+        elif name not in there:
+            yield Finding(name, "does not exist, or may not be seen", repair)
+
+
+def unused_levels(settings: Settings, there: Collection[str]) -> Iterator[str]:
+    """Yield a sentence on level topics that exist and are none of this configuration, if there are any.
+
+    `there`: the names of the cluster's topics.
+    """
+    # Imported late: the Kafka client comes with it, and --help needs none.
+    from reconsume.sidecar.group_policy.removed_levels import unlisted_levels
+
+    levels = sorted(unlisted_levels(settings.names, settings.topic_names, there, levels_of(settings)))
+    if levels:
+        yield (
+            f"{plural(len(levels), 'topic')} of an earlier configuration: {', '.join(levels)}; running sidecars "
+            "deliver what waits there. Use them again by `retry.levels: table` or a list that has them, or delete them "
+            "once they are empty"
+        )

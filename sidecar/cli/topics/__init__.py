@@ -1,1 +1,0 @@
-"""`reconsume topics`: plan and create the topics of a group."""

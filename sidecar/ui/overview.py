@@ -1,0 +1,342 @@
+"""What the pages say of a group and of a record, as values that the templates draw.
+
+Pure, except that `summarize` asks the local copy of the view; `LastAlarms` is used on the event loop.
+
+- *Alarms*, in the head of every page: what is wrong now, from the heartbeats of instances (`signs_of` says what one
+  heartbeat means), and what operators hold.
+- *Summary*, on the first page: states, due times, reasons, topics, minutes. Waiting records are read in the order of
+  their due time, up to a limit. So the chart is correct up to a time that it shows, however many records wait beyond
+  it; beyond that it is hatched.
+- *Due chart*: one row for each level, one bubble for records that are due together. The time axis is logarithmic:
+  seconds near now, hours far away.
+- *Journey* of a record: deliveries on the left line, waits on the right one, time goes down. A longer wait is taller,
+  but not in proportion. It is narrow by design, so that a telephone shows it without scaling.
+
+Here is computed where things are; `templates/charts.html` draws them, and escapes all texts as every template does. It
+writes no `style` attribute, because the content security policy of the pages would refuse it: the style comes from
+classes of `style.css`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import inf, log1p, log10
+from typing import NamedTuple
+
+from reconsume.sidecar.core.pace.refusals import hint_of
+from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+from reconsume.sidecar.ui.templating import length
+from reconsume.sidecar.view.query import DeadLetters, Due, LevelWaits, Minute, ViewQuery
+from reconsume.sidecar.view.storm import Failures, Rule, Storm, storm_of
+from reconsume.topics.durations import parse_duration, render_duration
+from reconsume.topics.events import Event, State
+from reconsume.topics.hold_record import HoldRecord
+from reconsume.topics.policy_record import SubscriptionRecord
+
+OVERDUE = 60_000
+"""ms by which a retry is late at least."""
+REMEMBERED = 60_000
+"""ms for which the alarms that were last asked for are shown before those of now have come."""
+MOST_NAMED = 3
+"""Instances that are named; of more the number is given."""
+MOST_REFUSED = 5
+"""Topics that a service rejects which are shown."""
+MOST_HELD = 5
+"""Holds that are shown; of more the number is given."""
+TEXTS = {
+    "outage": "Outage: only probes are delivered",
+    "waiting": "Waiting: these instances take no records before their service is there",
+    "throttled": "Throttled: the service asked for time. Deliveries are slowed down, and no retries are used up",
+    "overdue": "Overdue: retries come later than they are due",
+    "away": "Not well: these instances are outside the group, or their service cannot be reached",
+}
+"""For each kind of alarm, the worst first."""
+OUTAGES = {
+    "unreachable": "Outage: the service is unreachable. One record at a time probes it, and no retries are used up",
+    "failing": "Outage: the service fails everything. One record a second is delivered, and each failure uses up a "
+    "retry: records become dead letters when theirs are used up",
+    "unwell": "Outage: the health URL does not say that the service is well. Nothing is sent, and no retries are used "
+    "up",
+}
+"""For each cause of an outage."""
+REASONED = ("outage", "waiting", "throttled")
+"""States of a pace that are alarms, with their reason."""
+MOST = 10_000
+"""Records that are drawn; each query reads them again."""
+MOST_LANES = 24
+MOST_REASONS = 8
+"""Reasons of dead letters that are shown."""
+MINUTES = 60
+MINUTE_MS = 60_000
+WIDTH, MARGIN = 720, 64
+"""Units of the due chart: the whole width, and the space for names."""
+COLUMNS = 30
+"""Columns of bubbles, so that they never touch."""
+SOON = 5_000
+"""ms; the scale of the logarithmic time axis."""
+TICKS = (0, 10_000, 60_000, 600_000, 3_600_000, 7_200_000, 21_600_000, 86_400_000, 864_000_000)
+TOP, HEAD = 44, 46
+"""Units of a journey: where it begins, and the space for an event's own text."""
+
+
+# --- alarms -----------------------------------------------------------------------------------------------------------
+
+
+class Alarm(NamedTuple):
+    """One thing that is wrong. `since`: epoch ms, None if it is not known. `who`: instances, in words.
+
+    `hold`: the id of the hold that it tells of, which whoever may can release here; empty if it tells of none.
+    """
+
+    kind: str
+    text: str
+    since: int | None
+    reason: str
+    who: str
+    hold: str = ""
+    text_without_key: str = ""
+    """What a reader who may not see keys is told of a hold."""
+
+
+class Sign(NamedTuple):
+    """What one heartbeat says is wrong. `since`: epoch ms, None if it is not known."""
+
+    kind: str
+    text: str
+    since: int | None
+    reason: str = ""
+
+
+def signs_of(record: SubscriptionRecord) -> Iterator[Sign]:
+    """Yield what an instance says is wrong."""
+    for one in record.all_refused:
+        text = f"All refused: the service answers {one.status} to every record of {one.topic}"
+        sent = " ".join(filter(None, (one.method, one.path, one.content_type)))
+        yield Sign("refused", text, one.since, f"Sent: {sent}. {hint_of(one.status)}")
+    pace = record.pace
+    if pace is not None and pace.state in REASONED:
+        yield Sign(pace.state, OUTAGES.get(pace.cause or "", TEXTS[pace.state]), pace.since, pace.reason)
+    if record.overdue >= OVERDUE:
+        yield Sign("overdue", TEXTS["overdue"], max(0, record.at - record.overdue))
+    if record.well is False and (pace is None or pace.state not in ("outage", "waiting")):
+        yield Sign("away", TEXTS["away"], None)
+
+
+def alarms(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[Alarm]:
+    """Return what the heartbeats of instances say is wrong, the worst first; the same of several instances is one.
+
+    `records`: the last heartbeat by instance. `alive_after`: epoch ms; an older heartbeat says nothing of now.
+    """
+    signs: dict[tuple[str, str], dict[str, Sign]] = defaultdict(dict)
+    for name, record in sorted(records.items()):
+        if record.at > alive_after:
+            for sign in signs_of(record):
+                signs[sign.kind, sign.text][name] = sign
+    raised = [_alarm(kind, text, by_instance) for (kind, text), by_instance in signs.items()]
+    refused = [one for one in raised if one.kind == "refused"]
+    others = [one for one in raised if one.kind != "refused"]
+    return [*refused[:MOST_REFUSED], *sorted(others, key=lambda one: list(TEXTS).index(one.kind))]
+
+
+def _alarm(kind: str, text: str, by_instance: Mapping[str, Sign]) -> Alarm:
+    names, more = list(by_instance), len(by_instance) - MOST_NAMED
+    who = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    since = min((sign.since for sign in by_instance.values() if sign.since is not None), default=None)
+    return Alarm(kind, text, since, next((sign.reason for sign in by_instance.values() if sign.reason), ""), who)
+
+
+def held(holds: Mapping[str, HoldRecord]) -> list[Alarm]:
+    """Return what operators hold, by id. The texts are those of whoever wrote the records."""
+    shown = [
+        Alarm(
+            "held",
+            f"Held: {record.what}, by {record.who}",
+            record.since,
+            record.why,
+            "",
+            ident,
+            f"Held: {record.what_without_key}, by {record.who}",
+        )
+        for ident, record in list(holds.items())[:MOST_HELD]
+    ]
+    more = len(holds) - len(shown)
+    return [*shown, *([Alarm("held", f"Held: {more} more", None, "", "")] if more else [])]
+
+
+class LastAlarms:
+    """The alarms as they were last asked for. A page begins with them, as one that comes later moves what a user is
+    about to click on; then it asks for those of now."""
+
+    def __init__(self) -> None:
+        self._alarms: list[Alarm] | None = None
+        self._at = 0
+
+    def raise_alarms(
+        self, beats: Mapping[str, SubscriptionRecord], holds: Mapping[str, HoldRecord], now: int
+    ) -> list[Alarm]:
+        """Return what is wrong and what is held at `now` (epoch ms), and keep it."""
+        self._alarms, self._at = [*alarms(beats, now - SILENT_AFTER), *held(holds)], now
+        return self._alarms
+
+    def known(self, now: int) -> list[Alarm] | None:
+        """Return the alarms, if they are not too old at `now` (epoch ms); otherwise None."""
+        return self._alarms if now - self._at <= REMEMBERED else None
+
+
+# --- the summary of a group -------------------------------------------------------------------------------------------
+
+
+class Lane(NamedTuple):
+    """A level, and the ms until each of its records is due; negative: overdue."""
+
+    level: str
+    waits: Sequence[int]
+
+
+class Bubble(NamedTuple):
+    """The records of one level that are due together, the first of them in `wait` ms; negative: all are overdue."""
+
+    x: float
+    records: int
+    wait: int
+
+
+class DueChart(NamedTuple):
+    """When records are due. `ticks`: the positions of times on the axis, with their names. `unknown`: the position
+    beyond which not every record is drawn, `known` ms from now; None: all are."""
+
+    known: int | None
+    lanes: Sequence[tuple[str, Sequence[Bubble]]]
+    ticks: Sequence[tuple[float, str]]
+    unknown: float | None
+
+
+class Summary(NamedTuple):
+    """The overview of a group.
+
+    `levels`: what waits in each level, the shortest first, whether or not the group has committed anything there;
+    `idle`: the levels in which nothing waits. `parked`: how many wait for an operator, `ready`: of the others, how many
+    in no level. `topics`: the topics of which most waits, with how many. `minutes`: those of the last hour, which began
+    at `first_minute` (epoch ms).
+    """
+
+    counts: dict[str, int]
+    levels: list[LevelWaits]
+    idle: list[str]
+    parked: int
+    ready: int
+    dead: list[DeadLetters]
+    due: DueChart
+    failures: Failures
+    storm: Storm | None
+    topics: list[tuple[str, int]]
+    minutes: list[Minute]
+    first_minute: int
+
+
+def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int]) -> Summary:
+    """Build the overview from the view. `delays`: of the group's levels, in ms. Raises sqlite3.Error."""
+    rows, first = query.waiting(MOST + 1), (now // MINUTE_MS - MINUTES + 1) * MINUTE_MS
+    more, rows = len(rows) > MOST, rows[:MOST]
+    failures, counts, parked = query.failures(now - rule.window, now), query.counts(), query.parked()
+    levels = sorted(query.levels(now), key=lambda one: _rank(one.level))
+    busy = {one.level for one in levels}
+    return Summary(
+        counts={str(state): counts.get(state, 0) for state in State},
+        levels=levels,
+        idle=[name for name in map(render_duration, sorted(delays)) if name not in busy],
+        parked=parked,
+        ready=max(0, counts.get(State.WAITING_RETRY, 0) - parked - sum(one.records for one in levels)),
+        dead=query.dead(MOST_REASONS),
+        due=due_chart(lanes_of(rows, now), max(0, rows[-1].due - now) if more else None),
+        failures=failures,
+        storm=storm_of(failures, rule),
+        topics=Counter(row.topic for row in rows).most_common(8),
+        first_minute=first,
+        minutes=query.minutes(first, first + MINUTES * MINUTE_MS),
+    )
+
+
+def lanes_of(rows: list[Due], now: int) -> list[Lane]:
+    """Return a lane for each level, the shortest first; records without a level come last."""
+    waits: dict[tuple[float, str], list[int]] = defaultdict(list)
+    for row in rows:
+        if row.due:  # otherwise it is parked
+            waits[_rank(row.level)].append(row.due - now)
+    lanes = [Lane(name, waits[delay, name]) for delay, name in sorted(waits)]
+    if len(lanes) > MOST_LANES:
+        lanes[MOST_LANES:] = [Lane("more", [wait for lane in lanes[MOST_LANES:] for wait in lane.waits])]
+    return lanes
+
+
+def _rank(level: str | None) -> tuple[float, str]:
+    """Return a level's sort key: its delay and its name. Records without a level, or with an invalid one, come last."""
+    try:
+        return (inf, "ready") if level is None else (float(parse_duration(level)), level)
+    except ValueError:  # any text is possible: it comes from a topic
+        return inf, "other"
+
+
+def due_chart(lanes: Sequence[Lane], known: int | None) -> DueChart:
+    """Return where the records of each level are. `known`: ms from now up to which every record is there; None: all."""
+    farthest = max((wait for lane in lanes for wait in lane.waits), default=0)
+    horizon = max(farthest, 60_000) * 1.15
+    ticks = [(across(tick, horizon), render_duration(tick) if tick else "now") for tick in TICKS if tick <= horizon]
+    unknown = None if known is None else across(known, horizon)
+    return DueChart(known, [(lane.level, bubbles(lane, horizon)) for lane in lanes], ticks, unknown)
+
+
+def across(wait: int, horizon: float) -> float:
+    """Return the position of a wait (ms) on the axis; an overdue record is at its beginning."""
+    return MARGIN + 18 + (WIDTH - MARGIN - 40) * log1p(max(0, wait) / SOON) / log1p(horizon / SOON)
+
+
+def bubbles(lane: Lane, horizon: float) -> list[Bubble]:
+    """Return the records of a level, those that are due at about the same time together."""
+    step = (WIDTH - MARGIN - 40) / COLUMNS
+    columns: dict[int, list[int]] = {}
+    for wait in lane.waits:
+        column = -1 if wait < 0 else int((across(wait, horizon) - MARGIN - 18) / step)
+        columns.setdefault(column, []).append(wait)
+    return [Bubble(MARGIN + 18 + (column + 0.5) * step, len(waits), min(waits)) for column, waits in columns.items()]
+
+
+# --- the journey of a record ------------------------------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    """An event of a journey, from `top` down to `end`. `wait`: what follows it in words; empty if nothing waits."""
+
+    event: Event
+    before: Event | None
+    top: int
+    end: int
+    is_last: bool
+    wait: str
+
+
+def journey_steps(events: Sequence[Event], now: int) -> Iterator[Step]:
+    """Yield the events of a record's journey with their positions at the time `now` (epoch ms); they are in order."""
+    top, before = TOP, None
+    for event, after in zip(events, [*events[1:], None], strict=False):
+        tall, wait = 14, ""
+        if event.state is State.WAITING_RETRY:
+            waited = (now if after is None else after.at) - event.at
+            tall += int(14 * log10(1 + max(0, waited) / 1_000))
+            wait = wait_text(event, now, still=after is None)
+        end = top + HEAD + tall
+        yield Step(event, before, top, end, after is None, wait)
+        top, before = end, event
+
+
+def wait_text(event: Event, now: int, *, still: bool) -> str:
+    """Return in words how long a record waits after an event; `still`: it has not ended. Times are epoch ms."""
+    if not event.due:
+        return "parked until a person settles it" if still else "parked"
+    text = f"waits {length(max(0, event.due - event.at))}"
+    if event.level and text != f"waits {event.level}":
+        text += f" in level {event.level}"
+    if not still:
+        return text
+    return f"{text} · due in {length(event.due - now)}" if event.due > now else f"{text} · due now"
