@@ -39,7 +39,7 @@ each other."""
 LONGEST = 1024 * 1024
 """Bytes of a configuration file. A longer file is refused."""
 PREFIX = "RECONSUME_"
-NOT_SETTINGS = ("RECONSUME_CACHE", "RECONSUME_MAVEN_MIRROR")
+NOT_SETTINGS = frozenset({"RECONSUME_CACHE", "RECONSUME_MAVEN_MIRROR"})
 """Variables of the Java downloads (`sidecar/java/jars.py`), which have no configuration file."""
 # Kubernetes adds these to every pod for each Service. A Service with the name `reconsume` must not stop the sidecar.
 SERVICE_LINK = re.compile(r"RECONSUME(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
@@ -160,22 +160,18 @@ def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
 
 def read_environment(layers: Layers, environ: Mapping[str, str]) -> None:
     """Lay the variables `RECONSUME_…` over the tree, outer levels first."""
-    for variable, path in sorted(variables(environ), key=lambda pair: (len(pair[1]), pair[0])):
-        layers.assign(path, environ[variable], variable)
-
-
-def variables(environ: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield each variable that is a setting, with the path of the setting."""
-    for variable in environ:
-        if not variable.startswith(PREFIX) or variable in NOT_SETTINGS:
-            continue
+    paths = {}
+    for variable in environ.keys() - NOT_SETTINGS:
         names = variable.removeprefix(PREFIX).lower().split("__")
-        if ROWS.get((names[0],)) is None and SERVICE_LINK.fullmatch(variable):
+        is_link = (names[0],) not in ROWS and SERVICE_LINK.fullmatch(variable)
+        if not variable.startswith(PREFIX) or is_link:
             continue
         if names[0] == "kafka" and len(names) > 1:
             name = ".".join(names[1:]).replace("_", ".")
             names = ["kafka", UNDERSCORED.get(name, name)]
-        yield variable, tuple(names)
+        paths[variable] = tuple(names)
+    for variable, path in sorted(paths.items(), key=lambda pair: (len(pair[1]), pair[0])):
+        layers.assign(path, environ[variable], variable)
 
 
 def read_sets(layers: Layers, sets: Sequence[str]) -> None:
