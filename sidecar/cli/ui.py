@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,12 +68,13 @@ def ui(
     chosen = address(listen, "--listen")
     if token_file is not None and (fault := tokens_in(token_file)[1]):
         raise typer.BadParameter(f"--token-file: {token_file}: {fault}")
+    if token_file is not None:
+        options = replace(options, sets=[*options.sets, f"operators.token_file={token_file.absolute()}"])
     settings = settings_for_kafka(options)
     operators = settings.operators
-    if token_file is None and operators.token_file is not None:
-        token_file = Path(operators.token_file)
-        if fault := tokens_in(token_file)[1]:
-            raise ConfigError([f"operators.token_file: {token_file}: {fault}; --token-file names another file"])
+    token_file = None if operators.token_file is None else Path(operators.token_file)
+    if token_file is not None and (fault := tokens_in(token_file)[1]):
+        raise ConfigError([f"operators.token_file: {token_file}: {fault}; --token-file names another file"])
     if audit_file is None:
         audit_file = Path(operators.audit_file) if operators.audit_file is not None else state_folder() / AUDIT
     if token_file is not None:

@@ -107,6 +107,10 @@ def test_the_files_of_the_configuration_say_who_signs_in_and_where_it_is_logged_
     assert '"who": "ann"' in audit.read_text()
     written = audit.read_bytes()
     options = ("--token-file", str(other), "--audit-file", str(log), "--set", "ui.read=signed-in")
+    bare = ("-c", str(write_good(tmp_path, "ui: {read: signed-in}\n")))
+    with serving(*bare, *options[:4]) as (_, told, port):
+        assert "read-only" not in told
+        assert visited(port, "/sign-in", "the-token-of-the-option").status == 303
     with serving(*config, *options) as (_, _, port):
         assert visited(port, "/sign-in", "the-token-of-the-file").status == 403
         assert visited(port, "/sign-in", "the-token-of-the-option").status == 303
