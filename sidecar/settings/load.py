@@ -38,6 +38,8 @@ STAND_INS: dict[str, Any] = {"group": "g", "topics": ["t"], "kafka": {"bootstrap
 each other."""
 LONGEST = 1024 * 1024
 """Bytes of a configuration file. A longer file is refused."""
+NULLS = ("", "~", "null", "Null", "NULL")
+"""Texts that YAML reads as null."""
 PREFIX = "RECONSUME_"
 NOT_SETTINGS = frozenset({"RECONSUME_CACHE", "RECONSUME_MAVEN_MIRROR"})
 """Variables of the Java downloads (`sidecar/java/jars.py`), which have no configuration file."""
@@ -88,9 +90,8 @@ class Layers:
     def assign(self, path: tuple[str, ...], text: str, origin: str) -> None:
         """Set one value that came as text: unchanged if the setting is a text, otherwise read as YAML."""
         row = ROWS.get(path)
-        null = text.strip() in ("", "~", "null", "Null", "NULL")
         is_property = path[0] == "kafka" and len(path) > 1
-        if is_property or (row is not None and row.kind.as_text and not (row.kind.nullable and null)):
+        if is_property or (row is not None and row.kind.as_text and not (row.kind.nullable and text.strip() in NULLS)):
             self.put(path, text, origin)
             return
         document = read_yaml(text)
@@ -194,8 +195,9 @@ def path_of(key: str) -> tuple[str, ...]:
 def secret_of(text: str) -> str | None:
     """Return why a `--set` would show a secret in the list of processes, without the secret; None if it would not."""
     key, _, value = text.partition("=")
-    path, document = path_of(key), read_yaml(value)
-    secret = next(secrets_in(path, value if document.faults else document.value), None)
+    path, read = path_of(key), read_yaml(value).value
+    # A text that YAML reads as nothing, such as #hunter2, may be a secret, too.
+    secret = next(secrets_in(path, value if read is None and value.strip() not in NULLS else read), None)
     if secret is None and WITH_USER.search(value) is None:
         return None
     name = dotted(secret or path)

@@ -151,7 +151,7 @@ def number(low: float, high: float, of: type[int] | type[float] = float) -> Kind
 whole = functools.partial(number, of=int)
 """Whole numbers between two bounds."""
 
-BARE = re.compile(r"[0-9]{1,18}(\.[0-9]{1,9})?")
+BARE = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,9})?")
 """A number without its unit: 15, or "15" from the environment."""
 
 

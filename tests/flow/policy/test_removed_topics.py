@@ -65,4 +65,4 @@ def checked(file: Path) -> tuple[int, set[str]]:
     """The exit code of `topics check`, and the topics that it names for having lost their main topic."""
     shown = reconsume("topics", "check", "-o", "json", "--config", file)
     rows = json.loads(shown.stdout)
-    return shown.exit_code, {row["topic"] for row in rows if "left the configuration" in row["finding"]}
+    return shown.exit_code, {row["topic"] for row in rows if "no longer configured" in row["finding"]}
