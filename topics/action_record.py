@@ -8,7 +8,7 @@ leaves the first one, which says that its end is not known.
 
 A record is untrusted until it is parsed: texts that cannot be printed, or are too long, make it a bad one. A group
 keeps the newest MOST_ACTIONS; each writer deletes older ones. This module is pure.
-`sidecar/group_policy/action_store.py` reads and writes the records; the dashboard's page *Activity* shows them.
+`sidecar/group_policy/operations.py` writes the records; the dashboard's page *Activity* shows them.
 """
 
 from __future__ import annotations

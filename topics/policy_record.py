@@ -14,7 +14,7 @@ import msgspec
 from reconsume.topics import json_bounds as bounds
 from reconsume.topics import versions
 from reconsume.topics.action_record import ACTION, ActionHeard, read_action
-from reconsume.topics.hold_record import HOLD, HoldHeard, read_hold
+from reconsume.topics.hold_record import HOLD, MOST_HOLDS, HoldHeard, read_hold
 from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.retry_headers import ID
 from reconsume.topics.retry_order import NONCE
@@ -49,7 +49,7 @@ MOST_OPEN = 1_000
 LONGEST_REASON = 300
 """Characters of the reason why a pace is not open."""
 PARTITION = 0
-"""The partition of all records, also if the topic has more: the order of policies must be total."""
+"""The partition of all records: the control log. Their order must be total."""
 
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Values: TypeAlias = Mapping[str, object]
@@ -116,6 +116,18 @@ class ReleaseTold(msgspec.Struct, frozen=True):
     librdkafka: Annotated[str, msgspec.Meta(max_length=64)]
 
 
+class ObeysTold(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an instance obeys of what operators say.
+
+    `read_to`: it has taken in every policy and hold below this offset of the control log. `holds`: the ids of the holds
+    that it obeys, as many as fit. `policy`: the offset of the policy in force; None if its configuration is.
+    """
+
+    read_to: Long = ALWAYS_0
+    holds: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=64)], ...], msgspec.Meta(max_length=MOST_HOLDS)] = ()
+    policy: Long | None = None
+
+
 class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The subscription of one instance: tags by topic, as in the configuration. `at` is epoch ms.
 
@@ -125,6 +137,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     member of the group, and its service can be reached; None, where that is not known, counts as well. `release`: what
     it runs. `all_refused`: the topics whose records its service rejects. `lock_timeout`, `drain_timeout`: ms for which
     the release of a partition, and a stop, wait at most for a delivery. `sums`: what it saw in the last minutes.
+    `obeys`: what it obeys of what operators say.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -138,6 +151,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     all_refused: Annotated[tuple[RefusedTold, ...], msgspec.Meta(max_length=64)] = ()
     lock_timeout: Long | None = None
     drain_timeout: Long | None = None
+    obeys: ObeysTold | None = None
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -170,9 +184,13 @@ def fault_of_settlement(ident: str, record: SettlementRecord) -> str:
 
 
 class BadRecord(msgspec.Struct, frozen=True):
-    """The reason why a record of the policy topic does not have the form for its key, as one sentence for people."""
+    """The reason why a record of the policy topic does not have the form for its key, as one sentence for people.
+
+    `newer`: a newer version of Reconsume wrote it, under the key of a hold.
+    """
 
     text: str
+    newer: bool = False
 
 
 class NewerRecord(msgspec.Struct, frozen=True):
@@ -241,7 +259,7 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
         return _settlement(key, value)
     if key is not None and key.startswith(HOLD):
         hold = read_hold(key, value)
-        return BadRecord(hold) if isinstance(hold, str) else hold
+        return BadRecord(hold, versions.newer(value or b"") is not None) if isinstance(hold, str) else hold
     if key is not None and key.startswith(ACTION):
         action = read_action(key, value)
         return BadRecord(action) if isinstance(action, str) else action

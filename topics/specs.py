@@ -20,7 +20,11 @@ levels × replicas. More than six instances share the levels together. A topic t
 EVENTS_PARTITIONS = 6
 """Partitions of events and the view. They are enough for several Spark tasks; each record is small."""
 SINGLE_PARTITION = 1
-"""Partitions of sums and policy. They have few records, and the order of policies must be total."""
+"""Partitions of the sums, which have few records."""
+POLICY_PARTITIONS = 2
+"""Partitions of the policy topic. The first is the control log: what operators and instances say, in one order, and
+never in a transaction. The second is for what owners of partitions will note in their transactions: the open
+transaction of a killed owner must not hide a hold or a heartbeat."""
 
 HEADER_ROOM = 16 * 1024
 """Bytes for our headers. A copy of the largest record that the source accepts must fit (contract 3.2)."""
@@ -36,9 +40,11 @@ VIEW_RETENTION = DLQ_RETENTION + OUTAGE_MARGIN
 """ms. It is longer than the DLQ's, because a dead letter must not outlive its row in the view."""
 EVENTS_RETENTION = 7 * DAY
 STATS_RETENTION = 7 * DAY
-POLICY_SEGMENT = DAY // 4
-"""`segment.ms` of the policy topic. Each instance writes its subscription there once a minute, and every start reads
-what is not compacted yet: 360 records for each instance, about 50 KiB."""
+POLICY_SEGMENT = 600_000
+"""`segment.ms` of the policy topic. Each instance writes a heartbeat there once a minute, and every start reads what is
+not compacted yet."""
+POLICY_DIRTY_RATIO = "0.1"
+"""`min.cleanable.dirty.ratio` of the policy topic: compaction begins when a tenth of the log is outdated, not half."""
 COMPACTED_SEGMENT = DAY
 """`segment.ms` of the view and the sums. The open segment is never compacted. With Kafka's default of a week, every
 reader would read a week."""
@@ -144,12 +150,18 @@ def small_specs(names: Names, sources: Sequence[Source]) -> tuple[TopicSpec, ...
         "retention.ms": str(EVENTS_RETENTION),
         "retention.bytes": "-1",
     }
-    policy = {"cleanup.policy": "compact", "segment.ms": str(POLICY_SEGMENT)}
+    policy = {
+        "cleanup.policy": "compact",
+        # The brokers' time: by it all instances agree which of them are silent.
+        "message.timestamp.type": "LogAppendTime",
+        "min.cleanable.dirty.ratio": POLICY_DIRTY_RATIO,
+        "segment.ms": str(POLICY_SEGMENT),
+    }
     return (
         spec(names.events, Kind.EVENTS, EVENTS_PARTITIONS, sources, events),
         spec(names.view, Kind.VIEW, EVENTS_PARTITIONS, sources, compacted(VIEW_RETENTION)),
         spec(names.stats, Kind.STATS, SINGLE_PARTITION, sources, compacted(STATS_RETENTION)),
-        spec(names.policy, Kind.POLICY, SINGLE_PARTITION, sources, policy),
+        spec(names.policy, Kind.POLICY, POLICY_PARTITIONS, sources, policy),
     )
 
 

@@ -15,13 +15,13 @@ from starlette.responses import Response
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import BrokerError, BusyError, ContractError, ReconsumeError, RecordError
 from reconsume.sidecar.group_policy.hold_keeper import rows_of
-from reconsume.sidecar.group_policy.hold_store import HoldStore, Selection, built, expect_main_topic
+from reconsume.sidecar.group_policy.operations import HoldStore, Selection, built, expect_main_topic
 from reconsume.sidecar.http.audit import NO_TOKEN, TOKEN_NAME
 from reconsume.sidecar.http.calls import Call, Caller, Endpoint, may_see_values
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
 from reconsume.sidecar.http.problems import problem
-from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY, HoldRecord, read_key, read_level
+from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY, read_key, read_level
 
 PATH = "/v1/holds"
 FIELDS = ("topic", "level", "key", "key_base64", "all", "for", "why")
@@ -66,20 +66,15 @@ class HoldCalls:
         except ContractError as fault:
             raise RefusedError(f"{str(fault)[0].upper()}{str(fault)[1:]}.") from None
 
-        def write() -> tuple[str, HoldRecord]:
-            store = self._store()
-            return store.begin(selection, lasts, why, who, store.read())
-
-        ident, record = await self._writes(write)
-        return json_answer(rows_of({ident: record})[0], 201)
+        changed = await self._writes(lambda: self._store().begin(selection, lasts, why, who))
+        return json_answer(rows_of(changed.records)[0], 201)
 
     async def release(self, request: Request) -> Response:
         """Write the release of a hold."""
         ident, who = request.path_params["id"], author_of(request)
 
         def write() -> None:
-            store = self._store()
-            store.release([ident], who, store.read())
+            self._store().release([ident], who)
 
         await self._writes(write)
         return Response(status_code=204)

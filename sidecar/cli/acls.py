@@ -218,7 +218,7 @@ def look(
 ) -> tuple[Acls, list[Step]]:
     """Read the cluster's rules and compare them with the rights that the roles need under this configuration."""
     # The Kafka client is slow to import, and --help needs none.
-    from reconsume.sidecar.group_policy.removed_levels import unlisted_levels
+    from reconsume.sidecar.group_policy.levels import unlisted_levels
     from reconsume.sidecar.kafka.admin.acls import Acls
     from reconsume.sidecar.kafka.admin.cluster import Cluster
 

@@ -261,8 +261,8 @@ def notes_of_limits(settings: Settings, main: str) -> Iterator[str]:
         "timeout": topic.timeout and render_duration(topic.timeout),
         "concurrency": topic.concurrency,
     }
-    if given := ", ".join(f"{name} {value}" for name, value in own.items() if value):
-        yield f"{main} has of its own, for retries and redrives too: {given}"
+    if values := ", ".join(f"{name} {value}" for name, value in own.items() if value):
+        yield f"{main} has of its own, for retries and redrives too: {values}"
     rates = {
         "an instance delivers at most {} of its records, fresh ones and retries together": topic.rate,
         "an instance delivers at most {} of all records (deliver.rate)": deliver.rate,

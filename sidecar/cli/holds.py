@@ -10,7 +10,7 @@ import typer
 from reconsume.sidecar.cli.dlq.filters import DryRun
 from reconsume.sidecar.cli.terminal.arguments import author, duration
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks, Yes, is_to_go_on
-from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Output, Row, clock, talk
@@ -22,7 +22,7 @@ from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord, read_key, read_level
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
+    from reconsume.sidecar.group_policy.operations import HoldsChanged, HoldsThere, HoldStore, Selection
     from reconsume.sidecar.settings.model import Settings
 
 COLUMNS = ("id", "what", "ends_in", "until", "who", "why")
@@ -51,6 +51,9 @@ def hold(
     made or counted. Where topic, level and key are given, all of them must fit. A topic is the main topic of a record,
     also of its retries and redrives, and must be one of the configuration's. In pull mode nothing that is held is
     received, and a relay writes nothing of it to the ready topic.
+    The command ends with 0 when every live instance has confirmed that it obeys, and with 3, and the names of the
+    others, when one has not within 10 s. An instance is live if it is a member of the consumer group and sent a
+    heartbeat in the last 3 minutes.
     The hold ends at its time by the clock of each instance, or by `release`. At most 100 are in force at a time.
     It is a record in the group's policy topic, so instances that start later obey it too.
 
@@ -62,7 +65,7 @@ def hold(
     """
     settings, store = open_holds(options)
     selection = selection_of(topic, level, (key, key_base64), everything)
-    from reconsume.sidecar.group_policy.hold_store import built, expect_main_topic
+    from reconsume.sidecar.group_policy.operations import built, expect_main_topic
 
     lasts_ms, by = duration(lasts, "--for"), author(who)
     try:
@@ -70,19 +73,18 @@ def hold(
         row = row_of("", built(selection, lasts_ms, why, by))
     except ContractError as fault:
         raise typer.BadParameter(str(fault)) from None
-    there = store.read()
-    warn(settings, selection, there)
+    warn(settings, selection, store.read())
     question = f"Hold {row['what']} for {row['ends_in']}?"
     plan = printed(row, options.output.format if dry_run else Format.TABLE)
     if not is_to_go_on(
         options.output, COLUMNS, plan, question, dry_run=dry_run, yes=yes, nothing="nothing was written"
     ):
         return DONE
-    ident, record = store.begin(selection, lasts_ms, why, by, there)
-    ends = f"until {clock(record.until)} or `{hint(f'release {ident}')}`"
-    talk(f"hold {ident} is written: the instances obey within 2 s, {ends}")
+    changed = store.begin(selection, lasts_ms, why, by)
+    ((ident, record),) = changed.records.items()
+    talk(f"hold {ident} is written, until {clock(record.until)} or `{hint(f'release {ident}')}`")
     options.output.rows_after([plan], COLUMNS, [printed(row_of(ident, record), options.output.format)])
-    return DONE
+    return confirmed(store, changed, "obeyed")
 
 
 def release(
@@ -95,7 +97,8 @@ def release(
     """End holds before their time.
 
     The instances deliver the held records again, within 2 s. The release is a record too, and is kept until the hold
-    would have ended. A hold that a newer version wrote is left alone, but for --all, which deletes it.
+    would have ended. A hold that a newer version wrote is left alone, but for --all, which deletes it. The command ends
+    with 0 or 3 as `hold` does.
 
     \b
     Examples:
@@ -107,11 +110,26 @@ def release(
     _, store = open_holds(options)
     there = store.read()
     chosen, newer = tuple(dict.fromkeys(idents or there.live)), there.newer if everything else ()
-    store.release(chosen, author(who), there, newer)
-    talk(f"released {plural(len(chosen) + len(newer), 'hold')}" if chosen or newer else "no hold is in force")
+    if not chosen and not newer:
+        talk("no hold is in force")
+        return DONE
+    changed = store.release(chosen, author(who), newer)
+    talk(f"released {plural(len(chosen) + len(newer), 'hold')}")
     if newer:
         talk(f"a newer version wrote {', '.join(newer)}")
     show(options.output, {ident: there.live[ident] for ident in chosen})
+    return confirmed(store, changed, "released")
+
+
+def confirmed(store: HoldStore, changed: HoldsChanged, what: str) -> int:
+    """Wait until every live instance obeys; return the exit code. `what`: what they are to confirm, in one word."""
+    if not changed.live:
+        talk("no instance is running; those that start read it before they deliver")
+        return DONE
+    if silent := store.unconfirmed(changed):
+        talk(f"warning: not confirmed within 10 s that it is {what}, by {', '.join(silent)}: look at these instances")
+        return PARTLY
+    talk(f"{what} by {plural(len(changed.live), 'instance')}")
     return DONE
 
 
@@ -132,7 +150,7 @@ def holds(options: Options) -> int:
 
 def open_holds(options: Options) -> tuple[Settings, HoldStore]:
     """Load the configuration and open the policy topic. Raises BadParameter for a broadcast, which has none."""
-    from reconsume.sidecar.group_policy.hold_store import (
+    from reconsume.sidecar.group_policy.operations import (
         HoldStore,  # the Kafka client is slow to import, and --help needs none
     )
 
@@ -146,7 +164,7 @@ def selection_of(
     topic: str | None, level: str | None, key: tuple[str | None, str | None], everything: bool
 ) -> Selection:
     """Return what is to be held; `key` is as text, and in Base64. Raises BadParameter if it is nothing."""
-    from reconsume.sidecar.group_policy.hold_store import Selection
+    from reconsume.sidecar.group_policy.operations import Selection
 
     if everything == any(value is not None for value in (topic, level, *key)):
         raise typer.BadParameter("give --topic, --level or --key, or --all alone")

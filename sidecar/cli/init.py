@@ -66,7 +66,7 @@ def init(
     yes: Annotated[
         bool, typer.Option("--yes", help="Ask nothing: name the options that are missing, and write nothing.")
     ] = False,
-    **given: str | None,
+    **texts: str | None,
 ) -> None:
     """Write the first reconsume.yaml.
 
@@ -89,21 +89,21 @@ def init(
     if options.sets:
         raise typer.BadParameter("--set changes a configuration that is there, and init writes a new one")
     path = options.config or DEFAULT_FILE
-    values = {name: text for name, text in given.items() if text is not None}
+    values = {name: text for name, text in texts.items() if text is not None}
     around = compose or kubernetes is not None
     kept = around and not values and path.exists()
     answers = answers_in(load(path, (), {})) if kept else complete(values, may_ask=not yes and sys.stdin.isatty())
     configured = path.read_text("utf-8") if kept else configuration(answers)
-    texts = files(answers, path, configured, compose=compose, kubernetes=kubernetes)
+    contents = files(answers, path, configured, compose=compose, kubernetes=kubernetes)
     if kept:
         talk(f"{printable(str(path))}: is there, and is taken as it is")
-        del texts[path]
+        del contents[path]
     if dry_run:
-        for file, text in texts.items():
-            head = f"# {printable(str(file))}\n" if len(texts) > 1 else ""
+        for file, text in contents.items():
+            head = f"# {printable(str(file))}\n" if len(contents) > 1 else ""
             write(f"{head}{text}".rstrip("\n"))
         return
-    write_files(texts, force=force, hint=KEEP if around and path in texts else "")
+    write_files(contents, force=force, hint=KEEP if around and path in contents else "")
     write_tokens(path.parent)
     talk("")
     for line in next_commands(answers.servers, path, compose=compose, kubernetes=kubernetes):

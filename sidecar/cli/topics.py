@@ -1,9 +1,9 @@
-"""`topics plan`, `apply`, `check`, `export`: the group's topics compared and created, never altered or deleted.
+"""`topics plan`, `apply`, `check`, `export`: the group's topics compared and created, never deleted.
 
-`look` asks the cluster once and makes a `Step` of each topic that the configuration needs: create, ok or differs. All
-four commands go from there: `plan` shows the steps, `apply` carries out those that create, `check` lists the findings
-of each and what else is wrong (leftovers, missing outputs), `export` prints the specifications for another tool. A
-topic that differs is only reported, with the command that repairs it: altering could lose records.
+`look` asks the cluster once and makes a `Step` of each topic that the configuration needs: create, grow, ok or differs.
+All four commands go from there: `plan` shows the steps, `apply` carries out those that create or grow, `check` lists
+the findings of each and what else is wrong (leftovers, missing outputs), `export` prints the specifications for another
+tool. A topic that differs is only reported, with the command that repairs it: altering could lose records.
 
 From `shape_of` on the file is pure.
 """
@@ -64,7 +64,8 @@ class Finding(NamedTuple):
 class Step(NamedTuple):
     """The planned action for one topic: what it must be, and what it is. None: it does not exist.
 
-    A topic that differs is left as it is: only a person may change it.
+    A topic that differs is left as it is: only a person may change it. But the policy topic gets a partition that it
+    lacks, because nothing in it is moved or lost by that.
     """
 
     spec: TopicSpec
@@ -79,9 +80,11 @@ class Step(NamedTuple):
 
     @property
     def action(self) -> str:
-        """What `apply` does: create; ok and differs are nothing to do."""
+        """What `apply` does: create, grow; ok and differs are nothing to do."""
         if self.topic is None:
             return "create"
+        if self.spec.kind is Kind.POLICY and self.topic.partitions < self.spec.partitions:
+            return "grow"
         return "differs" if self.findings else "ok"
 
     @property
@@ -136,13 +139,13 @@ def check(options: Options) -> int:
     """
     cluster, settings, steps = look(options)
     there = cluster.topic_names()
-    found = [finding for step in steps for finding in step.findings]
-    found += [*leftovers_found(cluster, settings), *missing_outputs(settings, there)]
-    options.output.rows(Finding._fields, [finding._asdict() for finding in found])
+    findings = [finding for step in steps for finding in step.findings]
+    findings += [*leftovers_found(cluster, settings), *missing_outputs(settings, there)]
+    options.output.rows(Finding._fields, [finding._asdict() for finding in findings])
     for remark in (*refused_names(steps, there), *unused_levels(settings, there)):
         talk(remark)
-    if found:
-        talk(f"{plural(len(found), 'finding')} on {plural(len({one.topic for one in found}), 'topic')}")
+    if findings:
+        talk(f"{plural(len(findings), 'finding')} on {plural(len({one.topic for one in findings}), 'topic')}")
         return FAILED
     talk(f"as they must be: {plural(len(steps), 'topic')}")
     return DONE
@@ -156,7 +159,8 @@ def apply(
 ) -> int:
     """Create the topics that are missing.
 
-    A topic that differs from what it must be is reported, and never altered or deleted. A plan is shown first.
+    A policy topic with one partition gets its second one. Any other topic that differs from what it must be is
+    reported, and never altered or deleted. A plan is shown first.
 
     Ends with 0 when all exist, 3 when some could not be created, 1 when none could.
 
@@ -170,14 +174,18 @@ def apply(
     cluster, _, steps = look(options)
     missing = [step.spec for step in steps if step.topic is None]
     options.output.talk_rows(PLAN_COLUMNS, [step.row for step in steps])
-    if missing and not dry_run and not yes:
-        ask(f"Create {plural(len(missing), 'topic')}?")
-    created = {result.name: result for result in TopicAdmin(cluster).create(missing, only_ask=dry_run)}
+    narrow = [step.spec for step in steps if step.action == "grow"]
+    if (missing or narrow) and not dry_run and not yes:
+        ask(f"Create {plural(len(missing), 'topic')}?" if missing else "Give the policy topic its second partition?")
+    admin = TopicAdmin(cluster)
+    results = (*admin.create(missing, only_ask=dry_run), *admin.grow(narrow, only_ask=dry_run))
+    created = {result.name: result for result in results}
     rows: list[Row] = []
     for step in steps:
         result, error = step.action, step.details if step.action == "differs" else ""
         if (one := created.get(step.spec.name)) is not None:
-            result, error = "would be created" if dry_run and one.state == "created" else str(one.state), one.error
+            is_plan = dry_run and one.state in ("created", "grown")
+            result, error = f"would be {one.state}" if is_plan else str(one.state), one.error
         rows.append({"topic": step.spec.name, "result": result, "error": error})
     options.output.rows(RESULT_COLUMNS, rows)
     if differing := sum(step.action == "differs" for step in steps):
@@ -259,8 +267,8 @@ def look(options: Options) -> tuple[Cluster, Settings, list[Step]]:
     if not settings.deliver.broadcast:  # which retries nothing and belongs to no consumer group
         rows = settings.view.source == "spark"
         specs = group_specs(settings.names, sources, settings.delays, rows=rows, ordered=settings.queued)
-    found = cluster.find(spec.name for spec in specs)
-    return cluster, settings, [Step(spec, found.get(spec.name)) for spec in specs]
+    topics = cluster.find(spec.name for spec in specs)
+    return cluster, settings, [Step(spec, topics.get(spec.name)) for spec in specs]
 
 
 def creating(settings: Settings, names: Sequence[str]) -> str:
@@ -272,8 +280,7 @@ def creating(settings: Settings, names: Sequence[str]) -> str:
 def leftovers_found(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
     """Yield a finding for each level of a main topic that left the configuration and still has retries there, and for
     each queue in which records wait that nobody reads."""
-    from reconsume.sidecar.group_policy.removed_topics import leftovers
-    from reconsume.sidecar.group_policy.unowned_queues import unowned_queues
+    from reconsume.sidecar.group_policy.levels import leftovers, unowned_queues
 
     if settings.deliver.broadcast:
         return
@@ -302,7 +309,7 @@ def compare(spec: TopicSpec, topic: Topic) -> Iterator[Finding]:
         actual = topic.config.get(key, "")
         fits, bound, why = RULES.get(key, (same, "", "it is not as it must be"))
         if not fits(actual, wanted):
-            why = QUEUE_WHY.get(key, why) if spec.kind is Kind.ORDERED else why
+            why = WHY.get(spec.kind, {}).get(key, why)
             finding = f"{key} is {shown(key, actual)} and must be {bound}{shown(key, wanted)}: {why}"
             value = f"[{wanted}]" if "," in wanted else wanted
             alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {spec.name}"
@@ -323,11 +330,9 @@ def partition_findings(spec: TopicSpec, actual: int) -> Iterator[Finding]:
             yield Finding(
                 spec.name, finding, f"{mend}; else delete it while no instance runs, and {hint('topics apply')}"
             )
-        case Kind.POLICY:
-            finding = f"{has} and must have 1: the last policy would not be known"
-            yield Finding(
-                spec.name, finding, f"kafka-topics.sh --delete --topic {spec.name}, then {hint('topics apply')}"
-            )
+        case Kind.POLICY if actual < spec.partitions:
+            finding = f"{has} and must have {spec.partitions}: what owners note in transactions has no partition"
+            yield Finding(spec.name, finding, hint("topics apply"))
         case _ if actual < spec.partitions:
             finding = f"{has} and should have {spec.partitions}, to be shared"
             if spec.kind is Kind.EVENTS:
@@ -349,7 +354,7 @@ def at_least(actual: str, wanted: str) -> bool:
 
 def at_most(actual: str, wanted: str) -> bool:
     """Whether a number is not larger than wanted."""
-    return actual.isdecimal() and int(actual) <= int(wanted)
+    return actual.replace(".", "", 1).isdecimal() and float(actual) <= float(wanted)
 
 
 Rule = Callable[[str, str], bool]
@@ -364,15 +369,19 @@ RULES: Mapping[str, tuple[Rule, str, str]] = {
     "max.message.bytes": (at_least, "at least ", "a copy with our headers would not fit"),
     "min.insync.replicas": (at_least, "at least ", "a retry would be less safe than the record it was made from"),
     "message.timestamp.type": (same, "", "the wait would be counted from another time"),
+    "min.cleanable.dirty.ratio": (at_most, "at most ", "what is outdated would be read at each start for longer"),
     "segment.ms": (at_most, "at most ", "what is outdated would be kept, and read again, for longer"),
 }
 """For each setting: the rule that accepts a value, its words, and the consequence of any other value."""
 
-QUEUE_WHY = {
-    "cleanup.policy": "compaction would delete all but one of the records that wait behind a key",
-    "retention.ms": "what waits is written again before it is 12 h old, but not while no instance runs",
+WHY = {
+    Kind.ORDERED: {
+        "cleanup.policy": "compaction would delete all but one of the records that wait behind a key",
+        "retention.ms": "what waits is written again before it is 12 h old, but not while no instance runs",
+    },
+    Kind.POLICY: {"message.timestamp.type": "instances whose clocks differ would not agree which of them are silent"},
 }
-"""The consequence where it is another one in a queue topic."""
+"""The consequence where it is another one in a topic of this kind."""
 
 
 def shown(key: str, value: str) -> str:
@@ -438,7 +447,7 @@ def unused_levels(settings: Settings, there: Collection[str]) -> Iterator[str]:
     `there`: the names of the cluster's topics.
     """
     # Imported late: the Kafka client comes with it, and --help needs none.
-    from reconsume.sidecar.group_policy.removed_levels import unlisted_levels
+    from reconsume.sidecar.group_policy.levels import unlisted_levels
 
     levels = sorted(unlisted_levels(settings.names, settings.topic_names, there, levels_of(settings)))
     if levels:

@@ -6,33 +6,19 @@ later one; of a record that waits it is about one wait.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, Message, Producer
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.errors import BrokerError
-from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.client_config import follower_config, teller_config
-from reconsume.sidecar.kafka.clients import make_client
-from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
-from reconsume.sidecar.kafka.range_reader import HasSpan, RangeReader
+from reconsume.sidecar.group_policy.control_log import ControlLog, RecordWriter
+from reconsume.sidecar.kafka.range_reader import HasSpan
 from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.events import BY_SETTLEMENT, Event, State, encode_event, event_of
 from reconsume.topics.names import Names
-from reconsume.topics.policy_record import (
-    PARTITION,
-    PolicyHeard,
-    SettlementHeard,
-    SettlementRecord,
-    parse_record,
-    render_record,
-    settlement_key,
-)
+from reconsume.topics.policy_record import SettlementRecord, render_record, settlement_key
 from reconsume.topics.reasons import one_line
 from reconsume.topics.retry_headers import RetryState
 
@@ -73,44 +59,15 @@ class Settlements(NamedTuple):
 NONE = Settlements({})
 
 
-def read_settlements(cluster: Cluster, names: Names, within: float = FIRST_ANSWER_SECONDS) -> Settlements:
-    """Return the settlements of the group; none if it has no policy topic.
-
-    Raises BrokerError if the topic cannot be read to its end within `within` seconds.
-    """
-    if not cluster.existing([names.policy]):
+def read_settlements(kafka: Mapping[str, str], names: Names) -> Settlements:
+    """Return the settlements of the group; none if it has no policy topic. Raises BrokerError."""
+    state = ControlLog(kafka, names, CLIENT).read_if_there()
+    if state is None:
         return NONE
-    newest: dict[str, SettlementRecord] = {}
-    has_ladder = False
-    for message in _messages(cluster, names, within):
-        match parse_record(message.key(), message.value()):
-            case SettlementHeard(id=ident, record=None):
-                newest.pop(ident, None)
-            case SettlementHeard(id=ident, record=SettlementRecord() as record):
-                newest[ident] = record
-            case PolicyHeard(record=policy):
-                has_ladder = policy is not None and bool(policy.policy.get("ordered_ladder"))
-    commits = {
-        LetterKey(ident, attempt_of(record)): record
-        for ident, record in newest.items()
-        if record.how == "commit" and record.position
-    }
-    waiting = {ident: record for ident, record in newest.items() if not record.position}
-    return Settlements(commits, waiting, has_ladder)
-
-
-def _messages(cluster: Cluster, names: Names, within: float) -> Iterator[Message]:
-    spans = cluster.spans([(names.policy, PARTITION)])
-    consumer = make_client(
-        Consumer, {**follower_config(cluster.kafka, names.retry_group, cluster.client_id), "log_level": 0}
-    )
-    try:
-        reader = RangeReader(consumer, spans)
-        yield from reader.records(deadline=time.monotonic() + within)
-    finally:
-        consumer.close()
-    if reader.left:
-        raise BrokerError(f"{names.policy} could not be read to its end within {within:g} s")
+    commits = {LetterKey(ident, attempt_of(record)): record for ident, record in state.decisions.dismissals.items()}
+    policy = state.policies.in_force
+    has_ladder = policy is not None and bool(policy.policy.get("ordered_ladder"))
+    return Settlements(commits, state.decisions.waiting, has_ladder)
 
 
 def gone_of(settlements: Settlements, layout: Mapping[Partition, HasSpan]) -> list[str]:
@@ -139,47 +96,31 @@ class SettlementWriter:
     """Writes settlements, and the events that tell of them. It is a context manager, whose end closes its client."""
 
     def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
-        self._names = names
-        config = {**teller_config(kafka, CLIENT), "message.timeout.ms": int(ANSWER_SECONDS * 1000), "log_level": 0}
-        self._producer = make_client(Producer, {**config, "queue.buffering.max.messages": 2 * MOST})
-        self._faults: list[str] = []
+        self._names, self._writer = names, RecordWriter(kafka, CLIENT)
 
     def __enter__(self) -> SettlementWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._producer.close()  # at once, although whoever keeps an error keeps the frames in which it was used
+        self._writer.close()
 
     def write(self, records: Mapping[str, SettlementRecord]) -> None:
         """Write settlements, by the id of the record. Raises BrokerError if one is not known to be in the topic."""
         for ident, record in records.items():
-            self._produce(self._names.policy, settlement_key(ident), render_record(record))
-        self._settle(f"the settlement of {_some(records)} is not written, as far as is known")
+            self._writer.send(self._names.policy, settlement_key(ident), render_record(record))
+        self._writer.confirm(f"the settlement of {_some(records)} is not written, as far as is known")
 
     def tell(self, events: Sequence[Event]) -> None:
         """Write the events of dismissals. Raises BrokerError if one is not known to be in the topic."""
         for event in events:
-            self._produce(self._names.events, event.id.encode(), encode_event(event), BY_KEY)
-        self._settle(f"the event of {_some([event.id for event in events])} is not written, as far as is known")
+            self._writer.send(self._names.events, event.id.encode(), encode_event(event), BY_KEY)
+        self._writer.confirm(f"the event of {_some([event.id for event in events])} is not written, as far as is known")
 
     def forget(self, idents: Iterable[str]) -> None:
         """Delete settlements whose letters are gone. Raises BrokerError."""
         for ident in idents:
-            self._produce(self._names.policy, settlement_key(ident), None)
-        self._settle("settlements of deleted letters are still there")
-
-    def _produce(self, topic: str, key: bytes, value: bytes | None, partition: int = PARTITION) -> None:
-        def landed(error: KafkaError | None, _message: Message) -> None:
-            if error is not None:
-                self._faults.append(error.str())
-
-        self._producer.produce(topic, value, key, partition, on_delivery=landed)
-
-    def _settle(self, otherwise: str) -> None:
-        unsent = self._producer.flush(ANSWER_SECONDS + 1)
-        faults, self._faults = self._faults, []
-        if faults or unsent:
-            raise BrokerError(f"{otherwise}: {faults[0] if faults else 'the broker has not answered'}")
+            self._writer.send(self._names.policy, settlement_key(ident), None)
+        self._writer.confirm("settlements of deleted letters are still there")
 
 
 def _some(idents: Collection[str]) -> str:

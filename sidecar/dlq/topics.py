@@ -239,7 +239,7 @@ class DlqTopics:
 
     def settlements(self) -> Settlements:
         """Return what people have settled, as the policy topic has it now."""
-        return read_settlements(self.cluster, self.names)
+        return read_settlements(self.kafka, self.names)
 
     @staticmethod
     def _unread(partition: Partition, only_shown: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Generic
+from typing import Generic, TypeVar
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.doctor.checks.clock import clock
@@ -27,12 +27,15 @@ from reconsume.sidecar.doctor.checks.view import dead_view
 from reconsume.sidecar.doctor.findings import Report, not_checked
 from reconsume.sidecar.doctor.runner import Check
 from reconsume.sidecar.errors import BrokerError
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord, T, read_policy_topic
+from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.acls import GroupShape, User, permissions_of
+
+T = TypeVar("T")
 
 KAFKA = "kafka"
 """The check that all other checks depend on, except that of the service."""
@@ -58,12 +61,12 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
     `user`: the role whose rights are compared with those of the configured Kafka user.
     """
     cluster = Cluster(settings.kafka, "reconsume-doctor")
-    records = Once(lambda: read_policy_topic(cluster, settings.names))
+    log = Once(ControlLog(settings.kafka, settings.names, "reconsume-doctor").read_if_there)
     posted = settings.topic_names if settings.deliver.mode == "relay" else ()
     own = {topic.name: topic.tags for topic in settings.topics}
 
     def group() -> GroupShape:
-        return group_of(in_force(records_of(records), settings))
+        return group_of(in_force(state_of(log), settings))
 
     timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     checks = [
@@ -72,18 +75,18 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
         Check("limits", lambda: limits(cluster, settings.kafka, posted)),
         Check("leftovers", lambda: removed_topics(cluster, group(), in_order=settings.drained)),
         Check("clock", lambda: clock(cluster, settings.names)),
-        Check("progress", lambda: progress(cluster, group(), records_of(records))),
+        Check("progress", lambda: progress(cluster, group(), state_of(log))),
         Check("overdue", lambda: overdue(cluster, group())),
         Check("transactions", lambda: transactions(cluster, group(), timeout)),
         Check("groups", lambda: groups(cluster, group())),
-        Check("subscriptions", lambda: subscriptions(records(), own, now())),
+        Check("subscriptions", lambda: subscriptions(log(), own, now())),
         Check(
             "instances",
-            lambda: instances(records_of(records), settings.group, settings.api.listen, settings.api.token_file, now()),
+            lambda: instances(state_of(log), settings.group, settings.api.listen, settings.api.token_file, now()),
         ),
-        *([] if settings.deliver.mode == "relay" else sum_checks(records, settings)),
-        Check("policy", lambda: policy(records(), settings)),
-        Check("holds", lambda: holds(cluster, records(), group(), now().wall_ms)),
+        *([] if settings.deliver.mode == "relay" else sum_checks(log, settings)),
+        Check("policy", lambda: policy(log(), settings)),
+        Check("holds", lambda: holds(cluster, log(), group(), now().wall_ms)),
         Check("view", lambda: dead_view(cluster, group())),
     ]
     # A broadcast has no topics of its own, so these checks have nothing to read.
@@ -91,12 +94,12 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
     return [check for check in checks if not (settings.deliver.broadcast and check.name in lonely)]
 
 
-def sum_checks(records: Once[tuple[PolicyTopicRecord, ...] | None], settings: Settings) -> list[Check]:
+def sum_checks(log: Once[ControlState | None], settings: Settings) -> list[Check]:
     """Return the checks of what instances say of their last minutes. In relay mode the service reads and delivers."""
     return [
-        Check("failures", lambda: failures(records_of(records), now())),
-        Check("dead-letters", lambda: dead_letters(records_of(records), now())),
-        Check("lag", lambda: lag(records_of(records), settings.topic_names, now())),
+        Check("failures", lambda: failures(state_of(log), now())),
+        Check("dead-letters", lambda: dead_letters(state_of(log), now())),
+        Check("lag", lambda: lag(state_of(log), settings.topic_names, now())),
     ]
 
 
@@ -105,10 +108,10 @@ def unreachable(checks: Sequence[Check]) -> list[Report]:
     return [Report(check.name, (not_checked("Kafka cannot be reached"),)) for check in checks]
 
 
-def records_of(records: Once[tuple[PolicyTopicRecord, ...] | None]) -> tuple[PolicyTopicRecord, ...] | None:
-    """Return the records of the policy topic; None if it cannot be read, which another check reports."""
+def state_of(log: Once[ControlState | None]) -> ControlState | None:
+    """Return what the control log says; None if it cannot be read, which another check reports."""
     try:
-        return records()
+        return log()
     except BrokerError:
         return None
 

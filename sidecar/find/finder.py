@@ -41,8 +41,8 @@ from reconsume.sidecar.find.match import (
     state_of,
     where_of,
 )
-from reconsume.sidecar.group_policy.hold_book import InForce
-from reconsume.sidecar.group_policy.hold_store import HoldStore
+from reconsume.sidecar.group_policy.operations import HoldStore
+from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic, unled_partitions
@@ -390,7 +390,7 @@ class Search:
         self.records = self.size = 0
         self._settings, self._policy, self._query = settings, policy, query
         self._bounds, self._tell, self._layout, self._whole = bounds, tell, layout, whole
-        self._request, self._holds = RedriveRequest(), InForce(layout.holds, 0).holds
+        self._request, self._holds = RedriveRequest(), HoldsInForce(layout.holds).holds
         self._consumers: dict[str, Consumer] = {}
         self._open: dict[PartitionName, int] = {}
         """The end of what is unread of each partition that is not read to its beginning."""

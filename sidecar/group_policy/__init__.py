@@ -1,7 +1,8 @@
-"""The group's retry policy: read from its topic, applied to this instance, written by the command line.
+"""The control log of a group: its policy, holds, decisions, actions and heartbeats, on the policy topic.
 
-- in a running sidecar: `follower` reads the topic on a thread, `controller` decides which policy is in force,
-  `removed_levels` finds levels that left the policy and still hold records
-- the group's instances: `heartbeat` publishes this one, `members` and `peers` compare the others with it
-- outside: `store` reads and writes the topic for the command line and the dashboard, `topic` reads it for checks
+- `state`: the fold of the log. Everything else asks it
+- in a running sidecar: `follower` reads the log on a thread, `heartbeat` publishes this instance, `controller` decides
+  which policy is in force, `hold_keeper` which holds are obeyed
+- for commands, the API, the dashboard and `doctor`: `control_log` reads and writes, `operations` is what operators do
+- `levels`: what waits in levels and queues that left the policy or the configuration
 """

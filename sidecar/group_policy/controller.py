@@ -1,25 +1,27 @@
 """Decide on the event loop which policy is in force, and compare this instance's subscription with the others.
 
-What the topic's thread reads arrives by `on_update`. A policy is applied as a whole or not at all. If it is invalid, or
-its level topics are missing, the current one stays in force, and `/status` shows why.
+What the topic's thread reads arrives by `on_update`, and is applied to one `ControlState`. A policy is applied as a
+whole or not at all. If it is invalid, or its level topics are missing, the current one stays in force, and `/status`
+shows why. After an error the log is read again from its beginning, into a new `ControlState`; the policy and the holds
+that were known stay in force meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.participation import Others
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.group_policy.draining_levels import DrainingLevels
 from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
-from reconsume.sidecar.group_policy.heard_settlements import HeardSettlements, Settle
-from reconsume.sidecar.group_policy.heartbeat_reader import GroupMembers
-from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper, Obey
-from reconsume.sidecar.group_policy.subscription_log import SubscriptionLog
+from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper
+from reconsume.sidecar.group_policy.levels import DrainingLevels
+from reconsume.sidecar.group_policy.state import OF_INSTANCE, ControlRecord, ControlState, Peers
 from reconsume.sidecar.hints import ABSENT
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings.group_policy import (
@@ -38,9 +40,9 @@ from reconsume.topics import versions
 from reconsume.topics.hold_record import HoldHeard
 from reconsume.topics.policy_record import (
     BadRecord,
-    Heard,
     InstanceHeard,
     NewerRecord,
+    ObeysTold,
     PolicyHeard,
     PolicyRecord,
     SettlementHeard,
@@ -56,10 +58,23 @@ MOST_NAMED = 30
 ORDERED_LADDER = "ordered_ladder"
 """The key of the ladder that keeps the order. One that was ended is there as null, or among what was."""
 
-Apply = Callable[[Settings, Collection[str]], None]
-"""Have the lanes use these settings, and also read these level topics."""
-
 _LOG = logging.getLogger("reconsume.policy")
+
+
+class Lanes(Protocol):
+    """The parts of the sidecar that follow the group's policy, holds and decisions. Called on the event loop."""
+
+    def apply(self, settings: Settings, leftovers: Collection[str]) -> None:
+        """Use these settings, and also read these level topics."""
+
+    def obey(self, holds: Holds) -> None:
+        """Deliver nothing that these holds keep back."""
+
+    def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
+        """Take in what a person has decided about the record with this id; None: it is there no more."""
+
+    def expect_queues(self) -> None:
+        """Hear that the group's policy has begun, changed or ended a ladder that keeps the order."""
 
 
 class PolicyController:
@@ -69,38 +84,36 @@ class PolicyController:
         self,
         settings: Settings,
         instance: str,
-        apply: Apply,
+        lanes: Lanes,
         known_within: float = KNOWN_WITHIN,
-        obey: Obey = lambda _holds: None,
         clock: Callable[[], Now] = now,
-        settle: Settle = lambda _ident, _record: None,
-        expect_queues: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begin with the configuration.
-
-        `obey`: deliver nothing that is held. `settle`: take in what a person has decided about a record that waits.
-        `expect_queues`: hear that the group's policy has begun, changed or ended a ladder that keeps the order, so that
-        records may wait in queues.
-        """
+        """Begin with the configuration."""
         self.settings = settings
         """The settings in force: the configuration, with the group's values over it."""
         self.record: PolicyRecord | None = None
         """The group's policy that is in force. None if the configuration's values are."""
+        self._record_at: int | None = None
+        """Its offset in the control log."""
         self.refused: tuple[str, ...] = ()
         """The reasons why the group's newest policy is not in force."""
         self.refusal: tuple[str, ...] = ()
         """The reasons why this instance may not start, in strict mode."""
         self.bad_records = 0
         self.subscription = {topic.name: topic.tags for topic in settings.topics}
-        self.holds = HoldKeeper(obey, clock)
-        self._file, self._apply, self._known_within, self._clock = settings, apply, known_within, clock
-        self._settlements, self._expect_queues = HeardSettlements(settle), expect_queues
-        self._members = GroupMembers(instance, self.subscription)
-        self._subscriptions = SubscriptionLog(self._members, clock)
+        self.obeys: ObeysTold | None = None
+        """What this instance obeys of what operators say. Any thread may read it. None: the log was not read yet."""
+        self.holds = HoldKeeper(lanes.obey, clock)
+        self._file, self._lanes, self._known_within, self._clock = settings, lanes, known_within, clock
+        self._state = ControlState(OF_INSTANCE)
+        self.holds.begin(self._state.holds)
+        self._policies = self._state.policies
+        """Those by which this instance goes: of the log as it is read now, once that has told of one."""
+        self._log_ahead: int | None = None
+        """ms by which the log's clock is ahead of the steady one here. None: no record was read live yet."""
+        self._peers = Peers(instance, self.subscription)
+        self._subscriptions = SubscriptionLog(self._peers)
         self._draining = DrainingLevels(settings.names, frozenset(settings.topic_names))
-        self._newest: PolicyRecord | None = None
-        self._newer: int | None = None
-        """The `v` of the group's newest policy if a newer version of Reconsume wrote it. Nothing of it can be read."""
         self._topics = self._awaited = frozenset[str]()
         self._known = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -142,10 +155,11 @@ class PolicyController:
 
         A policy waits to be applied, a removed level still holds records, or Kafka did not say which levels do.
         """
-        return bool((self.refused and self._newer is None) or self._draining.levels) or self._draining.is_unsure
+        is_refused = self.refused and self._policies.unread is None
+        return bool(is_refused or self._draining.levels) or self._draining.is_unsure
 
     def unwritten(self) -> list[tuple[bytes, bytes]]:
-        """Return the holds that the topic lacks, as it was made anew."""
+        """Return the holds that the topic lacks, as it was recreated."""
         return self.holds.unwritten()
 
     # --- what is shown -----------------------------------------------------------------------------------------------
@@ -178,7 +192,7 @@ class PolicyController:
             **self.holds.status(),
             "subscriptions_differ": [
                 {"instance": name, "subscription": dict(subscription)}
-                for name, subscription in self._members.differing(self._clock()).items()
+                for name, subscription in self._differing().items()
             ],
         }
 
@@ -189,55 +203,82 @@ class PolicyController:
 
     def others(self) -> Others:
         """Return whether other instances are well, by their heartbeats."""
-        return self._members.others(self._clock())
+        return self._peers.others(self._state.beats, self._log_now())
 
     def subscriptions_differ(self) -> bool:
         """Whether another instance wants other records."""
-        return bool(self._members.differing(self._clock()))
+        return bool(self._differing())
+
+    def _differing(self) -> Mapping[str, Mapping[str, str]]:
+        return self._peers.differing(self._state.beats, self._log_now())
 
     # --- on the loop -------------------------------------------------------------------------------------------------
 
+    def _log_now(self) -> int:
+        """Return the time now by the clock of the log, so that all instances agree who is silent (epoch ms)."""
+        here = self._clock()
+        return here.wall_ms if self._log_ahead is None else here.steady_ms + self._log_ahead
+
     def _take(self, news: PolicyUpdate) -> None:
         if news.begun:
-            self.holds.begin()
-            self._settlements.begin()
-        for heard in news.heard:
-            self._hear(heard, news.live)
+            self._begin_again()
+        for said in news.records:
+            self._hear(said, news.live)
+        if news.records and news.live:
+            self._log_ahead = self._state.written_at - self._clock().steady_ms
         self.holds.take(caught_up=news.caught_up)
-        bad = [heard.text for heard in news.heard if isinstance(heard, BadRecord)]
+        bad = [said.heard.text for said in news.records if isinstance(said.heard, BadRecord)]
         if bad:
             text = "ignored in the policy topic: %s; the first: %s"
             _LOG.warning(text, plural(len(bad), "record"), bad[0], extra={"event": "policy-bad-records"})
         if news.look is not None:
             self._see(news.look)
         if news.caught_up or (self._known.is_set() and news.look is not None):
-            self._subscriptions.compare()
+            self._subscriptions.compare(self._differing())
             self._consider()
+        if news.caught_up:
+            self._note_obeyed()
 
-    def _hear(self, heard: Heard, live: bool) -> None:
-        match heard:
+    def _note_obeyed(self) -> None:
+        self.obeys = ObeysTold(self._state.said_to, self.holds.in_force.some_ids(), self._record_at)
+
+    def _begin_again(self) -> None:
+        """Note that the log is read from its first record: it may be another one, without what was heard.
+
+        A decision that is not said again is not carried out. A person who reads of it decides again.
+        """
+        before, self._state, self._log_ahead = self._state, ControlState(OF_INSTANCE), None
+        self.obeys = None  # its offsets are those of the log before
+        self.holds.begin(self._state.holds)
+        self._peers.begin()
+        for ident in before.decisions.waiting:
+            self._lanes.settle(ident, None)
+
+    def _hear(self, said: ControlRecord, live: bool) -> None:
+        waiting = self._state.decisions.waiting
+        before = waiting.get(said.heard.id) if isinstance(said.heard, SettlementHeard) else None
+        fault = self._state.apply(said, self._clock().wall_ms)
+        match said.heard:
             case PolicyHeard(record=record):
-                self._newest, self._newer = record, None
+                self._policies = self._state.policies
                 if record is not None and ORDERED_LADDER in {*record.policy, *record.was}:
-                    self._expect_queues()
-            case InstanceHeard(instance=instance, record=subscribed):
-                self._members.hear(instance, subscribed, self._clock(), live=live)
-            case NewerRecord(v=v, instance=None):
-                self._newer = v
+                    self._lanes.expect_queues()
+            case InstanceHeard(instance=instance, record=beat):
+                self._peers.hear(instance, beat, said.offset, live=live)
+            case NewerRecord(instance=None):
+                self._policies.unread = self._state.policies.unread
             case NewerRecord(v=v, instance=str(name)):
                 self._subscriptions.name_newer(name, v)
             case BadRecord():
                 self.bad_records += 1
-            case SettlementHeard(id=ident, record=settlement):
-                self._hear_settlement(ident, settlement)
+            case SettlementHeard(id=ident) if fault:
+                self.bad_records += 1
+                extra = {"event": "settlement-ignored", "about": [ident]}
+                _LOG.warning("the settlement of %s is not carried out: %s", ident, fault, extra=extra)
+            case SettlementHeard(id=ident) if waiting.get(ident) is not before:
+                self._lanes.settle(ident, waiting.get(ident))
             case HoldHeard(id=ident, record=hold):
                 self.holds.hear(ident, hold)
-
-    def _hear_settlement(self, ident: str, settlement: SettlementRecord | None) -> None:
-        if why := self._settlements.hear(ident, settlement):
-            self.bad_records += 1
-            extra = {"event": "settlement-ignored", "about": [ident]}
-            _LOG.warning("the settlement of %s is not carried out: %s", ident, why, extra=extra)
 
     def _see(self, look: TopicSnapshot) -> None:
         self._topics, self._draining.is_unsure = look.topics, bool(look.left.unknown)
@@ -250,15 +291,15 @@ class PolicyController:
 
     def _read_draining(self) -> None:
         self._draining.log()
-        self._apply(self.settings, self._draining.levels)
+        self._lanes.apply(self.settings, self._draining.levels)
 
     def _consider(self) -> None:
         """Apply the group's newest policy that can be read, unless there is a reason against it."""
         problems = () if self.refusal else self._problems()
         if self.refusal:
             return
-        if self._newer is not None:
-            problems = (f"{versions.sentence(self._newer)}; set the policy anew, or finish the roll-out",)
+        if (unread := self._policies.unread) is not None:
+            problems = (f"{unread.fault}; set the policy again, or finish the roll-out",)
         if problems:
             self._refuse(problems)
         self.refused = problems
@@ -267,7 +308,8 @@ class PolicyController:
     def _problems(self) -> tuple[str, ...]:
         """Apply the newest policy that can be read, or return the reasons against it."""
         try:
-            settings = overridden(self._file, {} if self._newest is None else self._newest.policy)
+            record = self._policies.in_force
+            settings = overridden(self._file, {} if record is None else record.policy)
         except ConfigError as fault:
             return tuple(fault.problems)
         against = self._against(settings)
@@ -294,8 +336,9 @@ class PolicyController:
     def _refuse(self, problems: tuple[str, ...]) -> None:
         """Log why the newest policy is not applied, once until the reasons change."""
         if problems != self.refused:
-            who = "no record" if self._newest is None else self._newest.who
-            who = who if self._newer is None else "a newer version"
+            record = self._policies.in_force
+            who = "no record" if record is None else record.who
+            who = who if self._policies.unread is None else "a newer version"
             _LOG.error(
                 "the group's policy by %s is not applied, the previous one stays in force: %s",
                 who,
@@ -305,7 +348,9 @@ class PolicyController:
 
     def _go_on_by(self, settings: Settings) -> None:
         changes = differences(self.settings, settings)
-        self.record = self._newest
+        self.record = self._policies.in_force
+        readable = self._policies.readable
+        self._record_at = None if readable is None or readable.record is None else readable.offset
         if not changes:
             return
         who = "no record" if self.record is None else self.record.who
@@ -315,10 +360,44 @@ class PolicyController:
             self._draining.leave(levels_of(self.settings) & self._topics)
         self._draining.rejoin(levels_of(settings))
         self.settings = settings
-        self._apply(settings, self._draining.levels)
+        self._lanes.apply(settings, self._draining.levels)
 
     def _begin(self) -> None:
         if not self._known.is_set():
             self._known.set()
             self._draining.rejoin(levels_of(self.settings))
             self._read_draining()
+
+
+class SubscriptionLog:
+    """Logs when instances of the group want different records, and when they agree again. Remembers what it logged."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._differing: Mapping[str, Mapping[str, str]] = {}
+        self._newer_logged = False
+        """Whether it was logged that heartbeats of a newer version cannot be read. Each instance sends one a minute."""
+
+    def compare(self, differing: Mapping[str, Mapping[str, str]]) -> None:
+        """Log once that another instance wants other records, and once that all agree again."""
+        if differing and differing != self._differing:
+            name, other = next(iter(differing.items()))
+            _LOG.warning(
+                "instances of one group want different records: here %s, %s %s; give all of them the same topics and "
+                "tags, or each its own group (%d differ)",
+                flow(self._peers.own),
+                name,
+                flow(dict(other)),
+                len(differing),
+                extra={"event": "subscriptions-differ"},
+            )
+        elif self._differing and not differing:
+            _LOG.info("all instances want the same records again", extra={"event": "subscriptions-agree"})
+        self._differing = differing
+
+    def name_newer(self, instance: str, v: int) -> None:
+        """Log once that the heartbeats of an instance are of a newer version, `v`, and not compared."""
+        if not self._newer_logged:
+            self._newer_logged = True
+            text, extra = "subscriptions of newer instances are not compared; %s", {"event": "policy-newer-instances"}
+            _LOG.info(text, f"{instance}: {versions.sentence(v)}", extra=extra)

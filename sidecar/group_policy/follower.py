@@ -1,6 +1,6 @@
 """Follow the policy topic on a thread.
 
-The thread reads the topic from its beginning, publishes this instance (`heartbeat_writer.py`), and checks which level
+The thread reads the topic from its beginning, publishes this instance (`heartbeat.py`), and checks which level
 topics outside the policy still hold waiting records. It never blocks the records. Without the topic, or without Kafka,
 the configuration's values stay in force and the thread tries again.
 """
@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
     KafkaException,
@@ -21,10 +22,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.group_policy.heartbeat_writer import Heartbeat, InstanceInfo
-from reconsume.sidecar.group_policy.removed_levels import Undrained
-from reconsume.sidecar.group_policy.removed_topics import leftover_levels
+from reconsume.sidecar.group_policy.heartbeat import Heartbeat, InstanceInfo
+from reconsume.sidecar.group_policy.levels import Undrained, leftover_levels
+from reconsume.sidecar.group_policy.state import ControlRecord, control_record
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.client_config import Config
 from reconsume.sidecar.kafka.consumer.log_checks import recreated
@@ -36,7 +38,7 @@ from reconsume.sidecar.kafka.named_topics import named_topics
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from reconsume.sidecar.printable import plural
 from reconsume.topics.names import Names
-from reconsume.topics.policy_record import PARTITION, Heard, parse_record
+from reconsume.topics.policy_record import PARTITION
 
 POLL = 0.5
 """Seconds of a turn without news. A stop is noticed so late; a record ends a turn at once."""
@@ -78,7 +80,7 @@ class PolicyUpdate(NamedTuple):
     reading, not before. `begun`: from now on the topic is read from its beginning.
     """
 
-    heard: tuple[Heard, ...]
+    records: tuple[ControlRecord, ...]
     look: TopicSnapshot | None
     caught_up: bool
     live: bool
@@ -215,26 +217,28 @@ class PolicyFollower(threading.Thread):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _take(self, consumer: Consumer, messages: Iterable[Message]) -> None:
-        heard: list[Heard] = []
+        records: list[ControlRecord] = []
         live, caught_up, any_came = self._live, self._live, False
         for message in messages:
             any_came = True
             error = message.error()
             if error is None:
-                heard.append(parse_record(message.key(), message.value()))
-                after = (message.offset() or 0) + 1
-                self._first = self._first or (after, message.timestamp()[1])
-                caught_up |= after >= self._end
+                offset, (kind, written_at) = message.offset() or 0, message.timestamp()
+                # A time that a writer gave says nothing of now: then a heartbeat is as old as its reading.
+                at = wall() if live and kind != TIMESTAMP_LOG_APPEND_TIME else written_at
+                records.append(control_record(message.key(), message.value(), offset, at))
+                self._first = self._first or (offset + 1, written_at)
+                caught_up |= offset + 1 >= self._end
             elif error.code() == KafkaError._PARTITION_EOF:
                 # A leader that was elected just now may tell an earlier end than was committed (KIP-207).
                 caught_up |= (message.offset() or 0) >= self._end
             else:
                 self._stumble(consumer, error)
         if live:
-            self._heartbeat.hear(heard)
+            self._heartbeat.hear(records)
         self._live |= caught_up and self._reading
         if any_came:
-            self._listener.on_update(PolicyUpdate(tuple(heard), None, caught_up, live))
+            self._listener.on_update(PolicyUpdate(tuple(records), None, caught_up, live))
 
     def _stumble(self, consumer: Consumer, error: KafkaError) -> None:
         """Log that the topic cannot be read. Raises KafkaException if the error is fatal.

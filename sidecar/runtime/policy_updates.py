@@ -19,7 +19,7 @@ from reconsume.sidecar.delivery.push.batch import BatchPush
 from reconsume.sidecar.delivery.push.pool import Push
 from reconsume.sidecar.group_policy.controller import PolicyController
 from reconsume.sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
-from reconsume.sidecar.group_policy.heartbeat_writer import InstanceInfo
+from reconsume.sidecar.group_policy.heartbeat import InstanceInfo
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.observability.metric_sources import Sources
@@ -87,18 +87,6 @@ def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
     return {name: role.delay for name, role in roles.items() if role is not None and role.delay is not None}
 
 
-def build_policy_controller(settings: Settings, governed: PolicyTargets) -> PolicyController:
-    """Return the controller that decides which policy is in force."""
-    return PolicyController(
-        settings,
-        governed.instance,
-        governed.apply,
-        obey=governed.obey,
-        settle=governed.settle,
-        expect_queues=governed.expect_queues,
-    )
-
-
 def with_policy(sources: Sources, controller: PolicyController) -> Sources:
     """Return what a scrape reads, together with what the policy controller counts."""
     return replace(
@@ -118,7 +106,7 @@ class NoPolicyTopic:
 
     def start(self) -> None:
         """Report that there is no policy to wait for."""
-        self._controller.on_update(PolicyUpdate(heard=(), look=None, caught_up=True, live=False))
+        self._controller.on_update(PolicyUpdate(records=(), look=None, caught_up=True, live=False))
 
     def stop(self) -> None:
         """Do nothing: no thread was started."""
@@ -196,6 +184,7 @@ def build_policy_follower(
         lambda: refused_told(dispatcher),
         settings.longest_release,
         settings.longest_drain,
+        lambda: controller.obeys,
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

@@ -19,6 +19,7 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import keys_status
 from reconsume.sidecar.delivery.push.access import Access, build_credentials
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
+from reconsume.sidecar.group_policy.controller import PolicyController
 from reconsume.sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
 from reconsume.sidecar.masking import text_without_secrets
 from reconsume.sidecar.observability.failure_lines import FailureSums
@@ -47,7 +48,6 @@ from reconsume.sidecar.runtime.loop_faults import LoopFaults
 from reconsume.sidecar.runtime.missing_topics import MissingTopics
 from reconsume.sidecar.runtime.policy_updates import (
     PolicyTargets,
-    build_policy_controller,
     build_policy_follower,
     refused_by,
     with_policy,
@@ -117,7 +117,7 @@ class Sidecar:
         targets = PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery)
         if policy.queued:
             targets.expect_queues()
-        self._controller = build_policy_controller(settings, targets)
+        self._controller = PolicyController(settings, targets.instance, targets)
         self._share = self._build_share()
         self._failure_sums = FailureSums([runner.lane.counters for runner in self._runners])
         self._signals = Signals(

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.errors import ContractError, RecordError
-from reconsume.sidecar.group_policy.hold_store import Selection, built, expect_main_topic
+from reconsume.sidecar.group_policy.operations import Selection, built, expect_main_topic
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.letter_form import BadFormError

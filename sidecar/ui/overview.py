@@ -25,7 +25,7 @@ from math import inf, log1p, log10
 from typing import NamedTuple
 
 from reconsume.sidecar.core.pace.refusals import hint_of
-from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
+from reconsume.sidecar.group_policy.state import SILENT_AFTER
 from reconsume.sidecar.ui.templating import length
 from reconsume.sidecar.view.query import DeadLetters, Due, LevelWaits, Minute, ViewQuery
 from reconsume.sidecar.view.storm import Failures, Rule, Storm, storm_of

@@ -5,7 +5,6 @@ Every call ends within seconds or raises BrokerError or ContractError. Call them
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
@@ -14,23 +13,19 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.errors import BrokerError, ConfigError
-from reconsume.sidecar.group_policy.action_store import ActionStore
-from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from reconsume.sidecar.group_policy.hold_book import HoldBook
-from reconsume.sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection
-from reconsume.sidecar.group_policy.store import Entry, PolicyStore, in_force, unread_of
-from reconsume.sidecar.group_policy.topic import read_policy_topic
+from reconsume.sidecar.group_policy.control_log import ControlLog, members_of
+from reconsume.sidecar.group_policy.operations import HoldsThere, HoldStore, Selection, holds_of
+from reconsume.sidecar.group_policy.state import SILENT_AFTER, Entry
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member, PartitionName
-from reconsume.sidecar.kafka.client_config import client_id_of
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.sidecar.printable import noun_of, plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import flow, origins, overridden, policy_values
 from reconsume.sidecar.ui.progress import Lags, Progress
 from reconsume.sidecar.view.journey import Journey, read_journey
 from reconsume.topics.durations import render_duration
-from reconsume.topics.hold_record import HoldHeard, HoldRecord
-from reconsume.topics.policy_record import InstanceHeard, PolicyRecord, SubscriptionRecord
+from reconsume.topics.hold_record import HoldRecord
+from reconsume.topics.policy_record import PolicyRecord, SubscriptionRecord
 
 LONGEST = 30.0
 """Seconds for one scan of a topic; a longer scan is for the command line."""
@@ -42,9 +37,6 @@ NOT_HERE = {"token": "", "peer": ""}
 """The token and the address of an action that was not made on this dashboard: the policy topic has neither."""
 MOST_CHANGES = 50
 """Changes of the policy that are shown."""
-
-
-_LOG = logging.getLogger("reconsume.ui")
 
 
 class Instance(NamedTuple):
@@ -110,12 +102,6 @@ def reads_of(topics: Set[str], mains: Sequence[str], levels: Mapping[str, int]) 
     return (*(topic for topic in mains if topic in topics), *words, *others)
 
 
-def members_of(instance: str, groups: Mapping[str, ConsumerGroup]) -> list[tuple[str, Member]]:
-    """Return the members of the consumer groups that are this instance, each with its group."""
-    members = ((group, member) for group, described in groups.items() for member in described.members)
-    return [(group, member) for group, member in members if member.client == client_id_of(group, instance)]
-
-
 class Queries:
     """The queries of one group. `share`: the part of a processor that one query may use."""
 
@@ -124,20 +110,13 @@ class Queries:
         self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
         self.cluster = Cluster(settings.kafka)
         self._progress = Progress(self.cluster, settings)
+        self._log = ControlLog(settings.kafka, settings.names)
         self._hold_store = HoldStore(settings.kafka, settings.names)
 
     def heartbeats(self) -> GroupNews:
         """Return what the policy topic tells of now."""
-        by_instance: dict[str, SubscriptionRecord | None] = {}
-        book, now = HoldBook(), wall()
-        for row in read_policy_topic(self.cluster, self.settings.names) or ():
-            match row.heard:
-                case InstanceHeard(instance=name, record=beat):
-                    by_instance[name] = beat
-                case HoldHeard(id=ident, record=hold):
-                    book.hear(ident, hold, now)
-        beats = {name: beat for name, beat in by_instance.items() if beat is not None}
-        return GroupNews(beats, book.in_force(now).records)
+        state = self._log.read_if_there()
+        return GroupNews({}, {}) if state is None else GroupNews(state.beats.known(), holds_of(state).live)
 
     def instances(self, heartbeats: Mapping[str, SubscriptionRecord]) -> list[Instance]:
         """Return the instances that have sent a heartbeat and have not announced a clean stop, by these heartbeats."""
@@ -160,12 +139,11 @@ class Queries:
 
     def hold(self, selection: Selection, lasts_ms: int, why: str, who: str) -> str:
         """Begin a hold and return its id. Raises ContractError if it may not be, and BrokerError."""
-        ident, _ = self._hold_store.begin(selection, lasts_ms, why, who, self._hold_store.read())
-        return ident
+        return next(iter(self._hold_store.begin(selection, lasts_ms, why, who).records))
 
     def release(self, ident: str, who: str) -> None:
         """Release a hold. Raises RecordError if it is not in force, ContractError and BrokerError."""
-        self._hold_store.release([ident], who, self._hold_store.read())
+        self._hold_store.release([ident], who)
 
     def lags(self) -> Lags:
         """Return the progress of the group's two consumer groups."""
@@ -174,9 +152,9 @@ class Queries:
     def rules(self) -> Rules:
         """Return the policy and the history of its changes."""
         settings = self.settings
-        entries = PolicyStore(settings.kafka, settings.names).entries()
-        fault = unread_of(entries)
-        record = in_force(entries)
+        policies = self._log.read().policies
+        fault = "" if policies.unread is None else policies.unread.fault
+        record = policies.in_force
         policy = {} if record is None else record.policy
         try:
             governed = overridden(settings, policy)
@@ -184,7 +162,7 @@ class Queries:
             governed, policy, fault = settings, {}, "; ".join(error.problems)
         whence = origins(settings, policy)
         values = tuple(Value(key, flow(value), whence[key]) for key, value in policy_values(governed).items())
-        return Rules(values, record, tuple(reversed(entries[-MOST_CHANGES:])), fault)
+        return Rules(values, record, tuple(reversed(policies.entries[-MOST_CHANGES:])), fault)
 
     def undelivered(self, heartbeats: Mapping[str, SubscriptionRecord]) -> NotDelivered | None:
         """Return how much of the main topics is not delivered yet, by Kafka's offsets, and for how long the oldest
@@ -203,8 +181,7 @@ class Queries:
 
     def changes(self) -> list[dict[str, Any]]:
         """Return who changed the policy, held and released, and ran commands, as rows of the activity page."""
-        settings = self.settings
-        entries = PolicyStore(settings.kafka, settings.names).entries()[-MOST_CHANGES:]
+        state = self._log.read()
         policies = [
             {
                 **(one.record.policy or {"policy": "withdrawn", "was": one.record.was}),
@@ -213,10 +190,10 @@ class Queries:
                 "who": one.record.who,
                 "action": "policy",
             }
-            for one in entries
+            for one in state.policies.entries[-MOST_CHANGES:]
             if one.record is not None
         ]
-        history = self._hold_store.history()
+        history = state.holds.history
         holds = [
             {
                 **NOT_HERE,
@@ -254,7 +231,7 @@ class Queries:
                 "error": one.error,
                 "end": "" if one.ended else "not known (yet)",
             }
-            for one in ActionStore(settings.kafka, settings.names, _LOG.warning).read().values()
+            for one in state.actions.values()
         ]
         return [*policies, *holds, *releases, *actions]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from reconsume.sidecar.cli.holds import printed, row_of
 from reconsume.sidecar.cli.terminal.output import Format
-from reconsume.sidecar.group_policy.hold_store import holds_of
+from reconsume.sidecar.group_policy.state import ControlState, control_record
 from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
 from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
 from tests.support.sidecar.cli import reconsume
@@ -45,22 +44,8 @@ def test_what_cannot_be_meant_is_wrong_usage(words: tuple[str, ...], sentence: s
     assert sentence in " ".join(ended.stderr.split())
 
 
-@dataclass
-class Told:
-    """A message of a policy topic."""
-
-    held_key: bytes
-    held_value: bytes | None
-
-    def key(self) -> bytes:
-        return self.held_key
-
-    def value(self) -> bytes | None:
-        return self.held_value
-
-
-def hold(ident: str, until: int = HOUR, **more: object) -> Told:
-    return Told(hold_key(ident), render_hold(HoldRecord(0, until, "x", "ann", all=True, **more)))  # type: ignore[arg-type]
+def hold(ident: str, until: int = HOUR, **more: object) -> tuple[bytes, bytes | None]:
+    return hold_key(ident), render_hold(HoldRecord(0, until, "x", "ann", all=True, **more))  # type: ignore[arg-type]
 
 
 def test_what_a_topic_tells_of_holds() -> None:
@@ -70,17 +55,20 @@ def test_what_a_topic_tells_of_holds() -> None:
         hold("b", released_by="bob"),
         hold("over", until=5),
         hold("bad", until=0),
-        Told(hold_key("gone"), None),
-        Told(hold_key("new"), b'{"v": 2, "tenant": "a"}'),
-        Told(hold_key("known-again"), b'{"v": 2}'),
+        (hold_key("gone"), None),
+        (hold_key("new"), b'{"v": 2, "tenant": "a"}'),
+        (hold_key("known-again"), b'{"v": 2}'),
         hold("known-again", released_by="bob"),
-        Told(instance_key("other"), render_record(SubscriptionRecord({}, HOUR))),
+        (instance_key("other"), render_record(SubscriptionRecord({}, HOUR))),
     ]
-    there = holds_of(rows, HOUR - 1)  # type: ignore[arg-type]
-    assert list(there.live) == ["a"]
-    assert there.over == ("over",)
-    assert there.newer == ("new",), "left alone and named"
-    bad, newer = there.ignored
+    state = ControlState()
+    for offset, (key, value) in enumerate(rows):
+        state.apply(control_record(key, value, offset, 0), HOUR - 1)
+    force = state.holds.in_force(HOUR - 1)
+    assert list(force.records) == ["a"]
+    assert state.holds.over(HOUR - 1) == ["over"]
+    assert state.holds.newer == {"new"}, "left alone and named"
+    bad, newer = force.ignored
     assert "must end after it begins" in bad
     assert newer == "hold new: a newer version of Reconsume wrote it (v 2), and this one reads v 1"
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconsume.sidecar.core.participation import Participation
-from reconsume.sidecar.core.record import Now
-from reconsume.sidecar.group_policy.heartbeat_reader import GroupMembers
-from reconsume.topics.policy_record import SubscriptionRecord
+from reconsume.sidecar.group_policy.state import ControlState, Peers
+from reconsume.topics.policy_record import InstanceHeard, SubscriptionRecord
 from tests.sim.checker import check
 from tests.sim.order_checker import check_ordered
 from tests.sim.plan import Plan
 from tests.sim.stories import ROLLOUTS, plans, story
 from tests.sim.world import World
+from tests.support.control_log import said
 
 LEAVE = 10_000
 
@@ -55,18 +55,21 @@ class Pod:
 
     def __init__(self, name: str, *, old: bool) -> None:
         self.name, self.old, self.state = name, old, Participation(LEAVE, 0, always=old)
-        self.members = GroupMembers(name, {})
+        self.peers, self.log = Peers(name, {}), ControlState()
         self.told: bool | None = None
         self.read = 0
 
     def turn(self, topic: list[tuple[str, bool | None]], at: int, read: int) -> None:
         """Read so many heartbeats more, decide, and publish a change."""
         for name, well in topic[self.read : self.read + read]:
-            self.members.hear(name, heartbeat(at, well), Now(at, at), live=True)
+            beat = InstanceHeard(name, heartbeat(at, well))
+            self.peers.hear(name, beat.record, self.log.next_offset, live=True)
+            for record in said(beat, at=at, begin=self.log.next_offset):
+                self.log.apply(record, at)
             if name != self.name and well is False and (self.old or self.state.works):
                 topic.append((self.name, None if self.old else True))
         self.read = min(len(topic), self.read + read)
-        self.state.turn(self.members.others(Now(at, at)), at)
+        self.state.turn(self.peers.others(self.log.beats, at), at)
         if self.state.works != self.told:
             self.told = self.state.works
             topic.append((self.name, None if self.old else self.told))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from reconsume.sidecar.dlq.scan import Scan
     from reconsume.sidecar.dlq.search import SearchResult
     from reconsume.sidecar.dlq.topics import DlqTopics
-    from reconsume.sidecar.group_policy.action_store import ActionStore
+    from reconsume.sidecar.group_policy.operations import ActionStore
 
 SCANNED = 1_000_000
 STATUS = re.compile("[1-5][0-9]{2}")
@@ -122,7 +122,7 @@ def open_dlq(options: Options, who: str | None = None) -> tuple[Settings, DlqTop
 
 def open_actions(there: DlqTopics) -> ActionStore:
     """Return what writes which action was carried out, for the dashboard's page Activity."""
-    from reconsume.sidecar.group_policy.action_store import ActionStore  # the Kafka client is slow to import
+    from reconsume.sidecar.group_policy.operations import ActionStore  # the Kafka client is slow to import
 
     return ActionStore(there.kafka, there.names, talk)
 

@@ -31,7 +31,8 @@ from reconsume.sidecar.settings.model import Settings
 from reconsume.topics.policy_record import PolicyRecord
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.group_policy.store import Entry, PolicyStore
+    from reconsume.sidecar.group_policy.operations import PolicyStore
+    from reconsume.sidecar.group_policy.state import Policies
 
 PLAN = ("key", "old", "new")
 SHOWN = ("key", "value", "origin")
@@ -114,10 +115,10 @@ def set_(
     """
     pairs, dropped = read_pairs(assignments or [], unset or [])
     loaded, store = look(options)
-    entries = store.entries()
+    state = store.read()
     if not replace:
-        expect_readable(entries)
-    record, by = followed(entries), author(who)
+        expect_readable(state.policies)
+    record, by = followed(state.policies), author(who)
     old_settings = in_force(loaded.settings, record)
     assigned = read_assignments(old_settings, pairs, "policy set")
     kept = {key: value for key, value in ({} if record is None else record.policy).items() if key not in dropped}
@@ -130,13 +131,13 @@ def set_(
     options.output.talk_rows(PLAN, rows)
     if parks_in(old_settings) and not parks_in(settings):
         talk(f"warning: {parked_text(settings)}; `{hint('retries list --blocked')}` shows it")
-    warn_of_short_waits(old_settings, settings)
+    warn_of_short_waits(old_settings, settings, state)
     expect_levels(settings)
     if not dry_run:
         if not yes:
             ask(f"Set {plural(len(rows), 'value')} for the whole group?")
         was = {str(row["key"]): row["old"] for row in rows}
-        offset = store.write(fitting(PolicyRecord(new, by, wall(), was)))
+        offset = store.write(fitting(PolicyRecord(new, by, wall(), was)), state)
         talk(f"written to {settings.names.policy} at offset {offset}; the instances follow within seconds")
     if dry_run:
         talk("nothing was written")
@@ -146,7 +147,7 @@ def set_(
 
 def look(options: Options) -> tuple[Loaded, PolicyStore]:
     """Load the configuration and open the policy topic."""
-    from reconsume.sidecar.group_policy.store import (
+    from reconsume.sidecar.group_policy.operations import (
         PolicyStore,  # the Kafka client is slow to import, and --help needs none
     )
 
@@ -159,24 +160,22 @@ def governed(settings: Settings) -> Settings:
 
     Raises ContractError if the policy topic is missing, BrokerError if Kafka does not answer.
     """
-    from reconsume.sidecar.group_policy.store import PolicyStore
+    from reconsume.sidecar.group_policy.operations import PolicyStore
 
     return in_force(settings, newest(PolicyStore(settings.kafka, settings.names)))
 
 
 def newest(store: PolicyStore) -> PolicyRecord | None:
     """Return the policy that instances follow; print a warning for each record that they skip."""
-    return followed(store.entries())
+    return followed(store.read().policies)
 
 
-def followed(entries: list[Entry]) -> PolicyRecord | None:
-    """Return the policy that instances follow, like `newest`, from entries that are already read."""
-    from reconsume.sidecar.group_policy.store import in_force as last_good
-
-    for entry in entries:
+def followed(policies: Policies) -> PolicyRecord | None:
+    """Return the policy that instances follow, like `newest`, of a log that is already read."""
+    for entry in policies.entries:
         if entry.fault:
             talk(f"warning: the policy at offset {entry.offset} is passed over: {entry.fault}")
-    return last_good(entries)
+    return policies.in_force
 
 
 def in_force(settings: Settings, record: PolicyRecord | None) -> Settings:

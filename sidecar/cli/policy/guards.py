@@ -15,7 +15,7 @@ from reconsume.sidecar.settings.model import Settings
 from reconsume.topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.group_policy.store import Entry
+    from reconsume.sidecar.group_policy.state import ControlState, Policies
 
 
 def fitting(record: PolicyRecord) -> PolicyRecord:
@@ -30,30 +30,25 @@ def fitting(record: PolicyRecord) -> PolicyRecord:
     return PolicyRecord(known, record.who, record.at, was)
 
 
-def expect_readable(entries: list[Entry]) -> None:
+def expect_readable(policies: Policies) -> None:
     """Raise ContractError if a newer version wrote the policy: a record of this version would remove its values."""
-    from reconsume.sidecar.group_policy.store import unread_of
-
-    if why := unread_of(entries):
+    if policies.unread is not None:
         raise ContractError(
-            f"the group's policy cannot be read: {why}. Set it with that version; "
+            f"the group's policy cannot be read: {policies.unread.fault}. Set it with that version; "
             "--replace writes one of this version instead, without the values that it has"
         )
 
 
-def warn_of_short_waits(old: Settings, new: Settings) -> None:
+def warn_of_short_waits(old: Settings, new: Settings, state: ControlState) -> None:
     """Print a warning for each wait of a live instance that ends before a delivery may, if the timeout grows.
 
-    `old` and `new`: the settings with the present policy, and with the one to be set.
+    `old` and `new`: the settings with the present policy, and with the one to be set. `state`: what the control log
+    says of its instances.
     """
-    from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-    from reconsume.sidecar.group_policy.topic import living, read_policy_topic
-    from reconsume.sidecar.kafka.admin.cluster import Cluster
-
     if new.longest_delivery <= old.longest_delivery:
         return
-    records = read_policy_topic(Cluster(new.kafka), new.names) or ()
-    for sentence in short_waits_of_instances(new, living(records, wall() - SILENT_AFTER)):
+    running = {name: beat.record for name, beat in state.beats.running(wall()).items()}
+    for sentence in short_waits_of_instances(new, running):
         talk(f"warning: {sentence}")
 
 

@@ -48,8 +48,8 @@ class Options:
     def then(self, later: Options) -> Options:
         """Return these options with `later` on top, which stand nearer to the command. Every `--set` counts; later
         ones win."""
-        given = {one.name: value for one in fields(later) if (value := getattr(later, one.name))}
-        return replace(self, **given | {"sets": [*self.sets, *later.sets]})
+        changes = {one.name: value for one in fields(later) if (value := getattr(later, one.name))}
+        return replace(self, **changes | {"sets": [*self.sets, *later.sets]})
 
     @property
     def output(self) -> Output:
@@ -70,11 +70,11 @@ COMMON = {
 
 def common_options(values: dict[str, Any]) -> Options:
     """Take the common options out of the values of a command line. Raises BadParameter if one holds a secret."""
-    given = {name: value for name in COMMON if (value := values.pop(name)) is not None}
-    for text in given.get("sets", ()):
+    common = {name: value for name in COMMON if (value := values.pop(name)) is not None}
+    for text in common.get("sets", ()):
         if fault := secret_of(text):
             raise typer.BadParameter(fault)
-    return Options(**given)
+    return Options(**common)
 
 
 Texts = Mapping[str, tuple[str, str]]

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from reconsume.sidecar.doctor.checks.policy import UNKNOWN
-from reconsume.sidecar.doctor.findings import RIGHTS, Finding, ago, listed, not_checked, ok, warn
-from reconsume.sidecar.group_policy.hold_book import HoldBook
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.doctor.findings import RIGHTS, Finding, ago, fail, listed, not_checked, ok, warn
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.durations import render_duration
-from reconsume.topics.hold_record import HoldHeard, HoldRecord
+from reconsume.topics.hold_record import HoldRecord
 
 RETENTION = "retention.ms"
+CONFIRMED_MS = 10_000
+"""ms after which every running instance has said that it obeys a hold."""
+LOOK = "see `holds` and `holds_ignored` in its /status"
 
 
-def holds(cluster: Cluster, records: Sequence[PolicyTopicRecord] | None, group: GroupShape, wall: int) -> list[Finding]:
+def holds(cluster: Cluster, state: ControlState | None, group: GroupShape, wall: int) -> list[Finding]:
     """Report the holds that are in force at `wall` (epoch ms)."""
-    if records is None:
+    if state is None:
         return [not_checked(UNKNOWN, hint("topics apply"))]
-    book = HoldBook()
-    for news, _ in records:
-        if isinstance(news, HoldHeard):
-            book.hear(news.id, news.record, wall)
-    live = book.in_force(wall).records
+    live = state.holds.in_force(wall).records
     settings = cluster.settings(group.topics) if live else {}
     kept = retentions(settings)
     findings = [finding for ident, record in live.items() for finding in judged(ident, record, kept, wall)]
+    findings += disobeyed(state, live, wall)
     if live and (hidden := set(group.topics) - settings.keys()):
         findings.append(
             not_checked(f"how long {listed(hidden)} keeps its records: DESCRIBE_CONFIGS is missing", RIGHTS)
         )
     return findings or [ok("nothing is held")]
+
+
+def disobeyed(state: ControlState, live: Mapping[str, HoldRecord], wall: int) -> Iterator[Finding]:
+    """Report running instances whose heartbeats do not say that they obey a hold that is in force."""
+    telling = {name: beat.record.obeys for name, beat in state.beats.running(wall).items() if beat.record.obeys}
+    for ident, record in live.items():
+        names = [name for name, obeys in telling.items() if ident not in obeys.holds]
+        if names and wall - record.since > CONFIRMED_MS:
+            yield fail(f"{listed(names)} did not confirm hold {ident}, and may deliver what it holds", LOOK)
 
 
 def retentions(settings: Mapping[str, Mapping[str, str]]) -> dict[str, int]:

@@ -12,14 +12,13 @@ from reconsume.sidecar.core.pace.refusals import hint_of
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.core.status import STOPPED
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
-from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.http.sidecar_connection import SidecarConnection
 from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings.addresses import Listen
-from reconsume.topics.policy_record import InstanceHeard, RefusedTold
+from reconsume.topics.policy_record import RefusedTold, SubscriptionRecord
 
 ASK_SECONDS = 3.0
 LARGEST_STATUS = 16 * 1024 * 1024
@@ -50,49 +49,36 @@ RUN = "start an instance"
 START = "start its service, or correct deliver.url and deliver.health_url"
 
 
-def instances(
-    records: Sequence[PolicyTopicRecord] | None, group: str, here: Listen, token_file: str | None, at: Now
-) -> list[Finding]:
+def instances(state: ControlState | None, group: str, here: Listen, token_file: str | None, at: Now) -> list[Finding]:
     """Report instances of the group that stand, and since when. `here`: where one of them may listen."""
     status = status_of(group, here, token_file)
     local = None if status is None else str(status.get("instance"))
-    findings = [finding for record in records or () for finding in beating(record, at, local)]
+    running = {} if state is None else state.beats.running(at.wall_ms)
+    findings = [finding for name, beat in running.items() for finding in beating(name, beat.record, at, local)]
     if status is not None:
         findings += standing(status, at)
-    running = sum(is_running(record, at) for record in records or ())
     if status is None and not running:
         return [not_checked("no heartbeat of a running instance, and none answers on api.listen here", RUN)]
     where = "no instance answers on api.listen here" if status is None else "the one here is well"
-    return findings or [ok(f"none of {plural(running, 'heartbeat')} reports an outage, and {where}")]
+    return findings or [ok(f"none of {plural(len(running), 'heartbeat')} reports an outage, and {where}")]
 
 
-def beating(record: PolicyTopicRecord, at: Now, local: str | None = None) -> Iterator[Finding]:
-    """Report what an instance's last heartbeat tells.
+def beating(name: str, beat: SubscriptionRecord, at: Now, local: str | None = None) -> Iterator[Finding]:
+    """Report what the last heartbeat of a running instance says.
 
     `local`: the instance whose `/status` is known. That is newer than its heartbeat, and tells of its service.
     """
-    heartbeat = record.heard
-    if not isinstance(heartbeat, InstanceHeard) or heartbeat.record is None or not is_running(record, at):
-        return
-    name, pace = heartbeat.instance, heartbeat.record.pace
+    pace = beat.pace
     if name != local:
         since = 0 if pace is None else at.wall_ms - pace.since
         paced = [] if pace is None else list(slowed(name, pace.state, since, pace.reason, pace.cause or ""))
-        if not paced and heartbeat.record.well is False:
+        if not paced and beat.well is False:
             text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
             paced = [warn(text, "look at its service, and at `state` in its /status")]
         yield from paced
-        yield from rejecting(name, heartbeat.record.all_refused, at.wall_ms)
-    if heartbeat.record.overdue > LATE:
-        yield warn(f"{name} has a retry that is {ago(heartbeat.record.overdue)} late", SEE)
-
-
-def is_running(record: PolicyTopicRecord, at: Now) -> bool:
-    """Return whether this is a heartbeat of an instance that runs."""
-    heartbeat = record.heard
-    if not isinstance(heartbeat, InstanceHeard) or heartbeat.record is None:
-        return False
-    return heartbeat.record.at > at.wall_ms - SILENT_AFTER
+        yield from rejecting(name, beat.all_refused, at.wall_ms)
+    if beat.overdue > LATE:
+        yield warn(f"{name} has a retry that is {ago(beat.overdue)} late", SEE)
 
 
 def rejecting(name: str, refused: Sequence[RefusedTold], wall: int) -> Iterator[Finding]:

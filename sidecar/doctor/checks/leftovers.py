@@ -7,8 +7,7 @@ What waits in a queue stays there, and nobody reads it.
 from __future__ import annotations
 
 from reconsume.sidecar.doctor.findings import Finding, listed, ok, warn
-from reconsume.sidecar.group_policy.removed_topics import leftovers
-from reconsume.sidecar.group_policy.unowned_queues import unowned_queues
+from reconsume.sidecar.group_policy.levels import leftovers, unowned_queues
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.acls import GroupShape
 

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import differences, overridden
-from reconsume.topics.policy_record import PolicyHeard, PolicyRecord
+from reconsume.topics.policy_record import PolicyRecord
 
 NOBODY = "?"
 """A name that no instance has, so that all instances are compared."""
 UNKNOWN = f"the policy topic is {ABSENT}"
 
 
-def policy(records: Sequence[PolicyTopicRecord] | None, settings: Settings) -> list[Finding]:
+def policy(state: ControlState | None, settings: Settings) -> list[Finding]:
     """Report whether the group's policy can be applied."""
-    if records is None:
+    if state is None:
         return [not_checked(UNKNOWN, hint("topics apply"))]
-    record = policy_of(records)
-    return (
-        list(judged(record, settings))
-        if record is not None
-        else [ok("none is set: each instance follows its configuration")]
-    )
-
-
-def policy_of(records: Sequence[PolicyTopicRecord] | None) -> PolicyRecord | None:
-    """Return the group's policy; None if there is none, or it was withdrawn."""
-    latest: PolicyRecord | None = None
-    for record in records or ():
-        if isinstance(record.heard, PolicyHeard):
-            latest = record.heard.record
-    return latest
+    record = state.policies.in_force
+    if record is None:
+        return [ok("none is set: each instance follows its configuration")]
+    return list(judged(record, settings))
 
 
 def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
@@ -57,9 +46,9 @@ def judged(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
         yield ok("as configured here")
 
 
-def in_force(records: Sequence[PolicyTopicRecord] | None, settings: Settings) -> Settings:
+def in_force(state: ControlState | None, settings: Settings) -> Settings:
     """Return the settings with the group's policy applied; the settings alone if the policy cannot be applied."""
-    record = policy_of(records)
+    record = None if state is None else state.policies.in_force
     try:
         return settings if record is None else overridden(settings, record.policy)
     except ConfigError:

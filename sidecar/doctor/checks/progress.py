@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, ok, warn
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.sidecar.printable import plural
 from reconsume.topics.acls import GroupShape
-from reconsume.topics.policy_record import InstanceHeard
 
 DAY_MS = 86_400_000
 SHARE = 10
@@ -24,10 +23,10 @@ GONE = (
 FASTER = "raise retention.ms of {topic} until the group has caught up"
 
 
-def progress(cluster: Cluster, group: GroupShape, records: Sequence[PolicyTopicRecord] | None) -> list[Finding]:
+def progress(cluster: Cluster, group: GroupShape, state: ControlState | None) -> list[Finding]:
     """Report what the group's two consumer groups may lose.
 
-    `records`: the records of the policy topic, where instances say that they run.
+    `state`: what the control log says, where instances say that they run.
     """
     if group.broadcast:
         return [ok("a broadcast keeps no progress")]
@@ -45,7 +44,7 @@ def progress(cluster: Cluster, group: GroupShape, records: Sequence[PolicyTopicR
             continue
         group_state = cluster.groups([name]).get(name)
         if group_state is not None and not group_state.members:
-            findings.append(idle(name, last_seen(records), lasting, now))
+            findings.append(idle(name, None if state is None else state.beats.last_at, lasting, now))
         findings += behind(cluster, name, committed, now)
     return findings or [ok("no progress is about to expire")]
 
@@ -55,11 +54,6 @@ def has_records(cluster: Cluster, topic: str) -> bool:
     described, _ = cluster.topics([topic])
     spans = cluster.spans([partition for topic in described.values() for partition in topic.led])
     return any(begin < end for begin, end in spans.values())
-
-
-def last_seen(records: Sequence[PolicyTopicRecord] | None) -> int | None:
-    """Return when an instance last said that it runs, or that it stops (epoch ms); None if not known."""
-    return max((record.at for record in records or () if isinstance(record.heard, InstanceHeard)), default=None)
 
 
 def idle(name: str, since: int | None, lasting: int, now: int) -> Finding:

@@ -16,12 +16,11 @@ from reconsume.sidecar.core.pace.state_names import Cause, State
 from reconsume.sidecar.core.record import Now, Partition
 from reconsume.sidecar.core.undelivered import Age, stalled
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
-from reconsume.sidecar.group_policy.heartbeat_reader import SILENT_AFTER
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.topics.instance_sums import DEAD_LETTERS_MS, FAILURES_MS, InstanceSums, TopicLag
-from reconsume.topics.policy_record import InstanceHeard, PaceTold, SubscriptionRecord
+from reconsume.topics.policy_record import PaceTold
 
 FEWEST = 20
 """Attempts of a topic below which no share is judged."""
@@ -42,11 +41,11 @@ class RunningSums(NamedTuple):
     oldest_ms: int
 
 
-def running_sums(records: Sequence[PolicyTopicRecord] | None, at: Now) -> RunningSums:
+def running_sums(state: ControlState | None, at: Now) -> RunningSums:
     """Return the sums of the instances that run."""
-    if records is None:
+    if state is None:
         return RunningSums((), (not_checked(UNTOLD, "see the checks of topics and rights"),), 0)
-    heartbeats = running(records, at)
+    heartbeats = [beat.record for beat in state.beats.running(at.wall_ms).values()]
     sums = tuple(record.sums for record in heartbeats if record.sums is not None)
     if not sums:
         return RunningSums((), (not_checked("no running instance reports this", START),), 0)
@@ -60,20 +59,9 @@ def running_sums(records: Sequence[PolicyTopicRecord] | None, at: Now) -> Runnin
     return RunningSums(sums, tuple(missing), max(0, at.wall_ms - min(one.at for one in sums)))
 
 
-def running(records: Sequence[PolicyTopicRecord], at: Now) -> list[SubscriptionRecord]:
-    """Return the heartbeats of the instances that run."""
-    return [
-        heartbeat.record
-        for heartbeat, _ in records
-        if isinstance(heartbeat, InstanceHeard)
-        and heartbeat.record is not None
-        and heartbeat.record.at > at.wall_ms - SILENT_AFTER
-    ]
-
-
-def failures(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Finding]:
+def failures(state: ControlState | None, at: Now) -> list[Finding]:
     """Report topics of which much failed in the last five minutes, and why."""
-    sums, missing, oldest_ms = running_sums(records, at)
+    sums, missing, oldest_ms = running_sums(state, at)
     attempts, failed = Counter[str](), Counter[str]()
     reasons = defaultdict[str, Counter[str]](Counter)
     for topic in (topic for one in sums for topic in one.failures):
@@ -96,9 +84,9 @@ def failures(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Findi
     return dated(findings, sums, oldest_ms)
 
 
-def dead_letters(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[Finding]:
+def dead_letters(state: ControlState | None, at: Now) -> list[Finding]:
     """Report new dead letters of the last 15 minutes, by reason."""
-    sums, missing, oldest_ms = running_sums(records, at)
+    sums, missing, oldest_ms = running_sums(state, at)
     reasons = defaultdict[str, Counter[str]](Counter)
     for topic in (topic for one in sums for topic in one.dead_letters):
         reasons[topic.topic].update(topic.reasons)
@@ -111,10 +99,13 @@ def dead_letters(records: Sequence[PolicyTopicRecord] | None, at: Now) -> list[F
     return dated(findings, sums, oldest_ms)
 
 
-def lag(records: Sequence[PolicyTopicRecord] | None, topics: Collection[str], at: Now) -> list[Finding]:
+def lag(state: ControlState | None, topics: Collection[str], at: Now) -> list[Finding]:
     """Report main topics and partitions whose oldest undelivered record has waited for long."""
-    sums, missing, oldest_ms = running_sums(records, at)
-    away = tuple(one.sums for one in running(records or (), at) if one.sums is not None and is_away(one.pace))
+    sums, missing, oldest_ms = running_sums(state, at)
+    beats = {} if state is None else state.beats.running(at.wall_ms)
+    away = tuple(
+        beat.record.sums for beat in beats.values() if beat.record.sums is not None and is_away(beat.record.pace)
+    )
     findings = [*missing, *waiting(newest(sums), topics, frozenset(newest(away)))] if sums else list(missing)
     return dated(findings, sums, oldest_ms)
 

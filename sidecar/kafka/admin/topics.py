@@ -1,4 +1,4 @@
-"""Create topics and delete records: every change of topics that Reconsume makes. No topic is deleted or altered."""
+"""Create topics, grow the policy topic, delete records: all changes of topics that Reconsume makes. None is deleted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
+from confluent_kafka.admin import NewPartitions, NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
 
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.connection import DENIED, Connection
@@ -23,9 +23,10 @@ STEP_S = 0.05
 
 
 class CreateState(StrEnum):
-    """The outcome of a request to create a topic."""
+    """The outcome of a request to create a topic, or to give it partitions."""
 
     CREATED = "created"
+    GROWN = "grown"
     EXISTS = "exists"
     FAILED = "failed"
 
@@ -60,19 +61,35 @@ class TopicAdmin:
         futures = self._connection.client.create_topics(
             wanted, operation_timeout=ANSWER_SECONDS, request_timeout=ANSWER_SECONDS, validate_only=only_ask
         )
-        results: list[CreateResult] = []
-        for spec in specs:
-            try:
-                self._connection.answer(futures[spec.name], 2 * ANSWER_SECONDS)
-            except KafkaException as error:
-                if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
-                    results.append(CreateResult(spec.name, CreateState.EXISTS))
-                else:
-                    results.append(CreateResult(spec.name, CreateState.FAILED, sentence_of(error)))
-            else:
-                results.append(CreateResult(spec.name, CreateState.CREATED))
+        results = self._results(futures, CreateState.CREATED)
         if not only_ask:
             self._await_listed([result.name for result in results if result.state is CreateState.CREATED])
+        return results
+
+    def grow(self, specs: Sequence[TopicSpec], *, only_ask: bool = False) -> tuple[CreateResult, ...]:
+        """Give topics the partitions that they lack. With `only_ask` find out whether the broker would."""
+        if not specs:
+            return ()
+        futures = self._connection.client.create_partitions(
+            [NewPartitions(spec.name, spec.partitions) for spec in specs],
+            operation_timeout=ANSWER_SECONDS,
+            request_timeout=ANSWER_SECONDS,
+            validate_only=only_ask,
+        )
+        return self._results(futures, CreateState.GROWN)
+
+    def _results(self, futures: Mapping[str, Future[Any]], done: CreateState) -> tuple[CreateResult, ...]:
+        results = []
+        for name, future in futures.items():
+            try:
+                self._connection.answer(future, 2 * ANSWER_SECONDS)
+            except KafkaException as error:
+                if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
+                    results.append(CreateResult(name, CreateState.EXISTS))
+                else:
+                    results.append(CreateResult(name, CreateState.FAILED, sentence_of(error)))
+            else:
+                results.append(CreateResult(name, done))
         return tuple(results)
 
     def _await_listed(self, created: Collection[str]) -> None:

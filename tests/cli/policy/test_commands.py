@@ -71,8 +71,9 @@ def test_a_timeout_that_a_live_instance_does_not_wait_for_is_a_warning(call: Cal
     for name, lock, drain in (("pod-1", 290_000, 290_000), ("pod-2", 30_000, 50_000)):
         beat = SubscriptionRecord({"orders": "*"}, int(time.time() * 1000), lock_timeout=lock, drain_timeout=drain)
         produce(kafka.bootstrap, topic, [Out(render_record(beat), instance_key(name))])
-    old = SubscriptionRecord({"orders": "*"}, int(time.time() * 1000) - 200_000, lock_timeout=1, drain_timeout=1)
-    produce(kafka.bootstrap, topic, [Out(render_record(old), instance_key("pod-0"))])
+    silent = int(time.time() * 1000) - 200_000
+    old = SubscriptionRecord({"orders": "*"}, silent, lock_timeout=1, drain_timeout=1)
+    produce(kafka.bootstrap, topic, [Out(render_record(old), instance_key("pod-0"), timestamp=silent)])
     longer = call("policy", "set", "timeout=40s", "--dry-run")
     assert "at pod-2 a partition that a rebalance takes away waits at most 30s for it (lock_timeout)" in longer.stderr
     assert "drain_timeout" not in longer.stderr

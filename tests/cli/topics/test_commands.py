@@ -13,9 +13,9 @@ from typer.testing import Result
 
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from tests.conftest import MakeTopic
-from tests.support.deadline import SOON
+from tests.support.deadline import SOON, until
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import create_topic
+from tests.support.kafka.topic_io import SECONDS, create_topic, delete_topics
 from tests.support.sidecar.cli import reconsume
 
 Call = Callable[..., Result]
@@ -75,7 +75,7 @@ def test_a_topic_with_more_partitions_than_needed_is_sound(topics: Call, kafka: 
 def test_the_plan_ends_with_what_the_topics_and_a_failing_record_cost(topics: Call) -> None:
     default = ("--set", "retry.ladder=rocketmq", "--set", "retry.levels=null")
     told = topics("plan", *default).stderr
-    assert "cost: 10 topics, 23 partitions" in told
+    assert "cost: 10 topics, 24 partitions" in told
     assert "a record that uses up its retries is copied 37 times" in told
     assert "is copied 16 times" in topics("plan", *default, "--set", "retry.levels=ladder").stderr
     assert "is copied 0 times" in topics("plan", *default, "--set", "deliver.order=key").stderr
@@ -113,6 +113,27 @@ def test_apply_twice_changes_nothing_and_asks_nothing(topics: Call) -> None:
     again = topics("apply")
     assert again.exit_code == 0
     assert {row["result"] for row in rows(again).values()} == {"ok"}
+
+
+def test_apply_gives_a_policy_topic_its_second_partition(topics: Call, kafka: Broker, group: str) -> None:
+    """Given a policy topic with one partition, then `apply` grows it, and says so before in a dry run."""
+    topics("apply", "--yes")
+    name = f"{group}-RETRY-POLICY"
+    spec = Cluster({"bootstrap.servers": kafka.bootstrap}).find([name])[name]
+    delete_topics(kafka.bootstrap, name)
+    kept = (
+        "cleanup.policy",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.insync.replicas",
+        "segment.ms",
+    )
+    create_topic(kafka.bootstrap, name, 1, {key: spec.config[key] for key in kept})
+    assert rows(topics("plan"))[name]["action"] == "grow"
+    assert rows(topics("check"))[name]["repair"].startswith("reconsume topics apply -c ")
+    assert rows(topics("apply", "--dry-run"))[name]["result"] == "would be grown"
+    assert rows(topics("apply", "--yes"))[name]["result"] == "grown"
+    until(lambda: topics("check").exit_code == 0, SECONDS, "the topic is as it must be")
 
 
 def test_apply_leaves_a_topic_that_differs_as_it_is(topics: Call, kafka: Broker, group: str) -> None:

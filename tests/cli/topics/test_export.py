@@ -96,8 +96,8 @@ def test_terraform_has_a_resource_for_each_topic() -> None:
 
 
 COSTS = {
-    (): "cost: 10 topics, 55 partitions, 165 replicas, 23 rights",
-    ("retry.levels=ladder",): "cost: 20 topics, 115 partitions, 345 replicas",
+    (): "cost: 10 topics, 56 partitions, 168 replicas, 23 rights",
+    ("retry.levels=ladder",): "cost: 20 topics, 116 partitions, 348 replicas",
     ("retry.levels=table",): "cost: 22 topics",
     ("retry.ladder=[5s, 10s, 30s]",): "cost: 7 topics",
     ("deliver.order=key",): "cost: 4 topics",

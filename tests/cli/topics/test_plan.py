@@ -108,7 +108,7 @@ def test_a_queue_that_would_lose_what_waits_is_named_with_its_repair(key: str, v
             "it has 1 partition and should have 6, to be shared; add them when the view's",
         ),
         (Kind.LEVEL, {"replication": 2}, "it has 2 replicas and should have 3"),
-        (Kind.POLICY, {"partitions": 2}, "it has 2 partitions and must have 1"),
+        (Kind.POLICY, {"partitions": 1}, "it has 1 partition and must have 2: what owners note in transactions"),
         (
             Kind.ORDERED,
             {"partitions": 2},
@@ -121,6 +121,19 @@ def test_too_few_or_too_many_partitions_and_replicas(kind: Kind, change: dict[st
     spec = BY_KIND[kind]
     (finding,) = Step(spec, as_wanted(spec)._replace(**change)).findings
     assert finding.finding.startswith(says)
+
+
+def test_only_a_policy_topic_with_one_partition_is_grown() -> None:
+    policy = BY_KIND[Kind.POLICY]
+    assert Step(policy, as_wanted(policy)._replace(partitions=1)).action == "grow"
+    assert Step(policy, as_wanted(policy)._replace(partitions=3)).action == "ok"
+    assert Step(LEVEL, as_wanted(LEVEL)._replace(partitions=1)).action == "differs"
+
+
+@pytest.mark.parametrize(("ratio", "action"), [("0.05", "ok"), ("0.1", "ok"), ("0.5", "differs"), ("", "differs")])
+def test_a_policy_topic_is_compacted_early(ratio: str, action: str) -> None:
+    policy = BY_KIND[Kind.POLICY]
+    assert Step(policy, with_config(policy, min_cleanable_dirty_ratio=ratio)).action == action
 
 
 def test_more_partitions_are_ok_where_order_does_not_matter() -> None:

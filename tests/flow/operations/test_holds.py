@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.topics.hold_record import hold_key
 from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
@@ -110,6 +111,37 @@ def test_two_sidecars_and_a_new_one_obey_a_hold_of_a_topic_until_it_is_released(
     assert values(service) == sorted([*refund, *new, b"flaky:old", b"flaky:old"])
     assert dump(group.bootstrap, group.dlq) == []
     assert len(dump(group.bootstrap, group.names.level(5_000, orders))) == 1, "the hold was no attempt"
+
+
+def test_a_hold_succeeds_when_every_live_instance_obeys_and_names_one_that_does_not(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, command: Call
+) -> None:
+    """Given two pods, when one is stopped, `hold` ends with 3 and names it; once Kafka has removed it, with 0."""
+    group = with_policy(new_group())
+    service = start_service(SCRIPT)
+    pods = [start_sidecar(group, service.url, pod, CALM) for pod in ("pod-0", "pod-1")]
+    log = ControlLog({"bootstrap.servers": group.bootstrap}, group.names)
+
+    def live() -> frozenset[str]:
+        return log.live_instances(log.read())
+
+    pods[0].until(lambda: live() == {"pod-0", "pod-1"}, 30, "both are members and have said so")
+    everything = ("hold", "--all", "--for", "1h", "--why", "x", "--yes")
+    both = command(group, *everything)
+    assert both.exit_code == 0, both.stderr
+    assert "obeyed by 2 instances" in both.stderr
+    assert [len(held(pod)) for pod in pods] == [1, 1], "when the command has ended"
+    released = command(group, "release", "--all")
+    assert (released.exit_code, "released by 2 instances" in released.stderr) == (0, True), released.stderr
+    assert [held(pod) for pod in pods] == [[], []]
+    pods[1].pause()
+    one = command(group, *everything)
+    assert one.exit_code == 3, one.stderr
+    assert "not confirmed within 10 s that it is obeyed, by pod-1" in one.stderr
+    pods[1].kill()
+    pods[0].until(lambda: live() == {"pod-0"}, 60, "Kafka has removed it")
+    rest = command(group, "release", "--all")
+    assert (rest.exit_code, "released by 1 instance" in rest.stderr) == (0, True), rest.stderr
 
 
 def test_a_hold_of_a_key_keeps_that_key_alone_and_ends_by_itself(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from threading import Event
 
@@ -12,8 +12,9 @@ import pytest
 
 from reconsume.sidecar.api.app import Access, build_app
 from reconsume.sidecar.api.holds import MOST_AT_ONCE, THREADS, hold_routes
-from reconsume.sidecar.errors import BrokerError, ContractError
-from reconsume.sidecar.group_policy.hold_store import HoldsThere, HoldStore, Selection, built
+from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
+from reconsume.sidecar.group_policy.operations import HoldsChanged, HoldsThere, HoldStore, Selection, built
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.names import Names
@@ -49,16 +50,17 @@ class Topic(HoldStore):
             raise self.fault
         return HoldsThere(self.there)
 
-    def begin(self, selection: Selection, lasts: int, why: str, who: str, there: HoldsThere) -> tuple[str, HoldRecord]:
+    def begin(self, selection: Selection, lasts: int, why: str, who: str) -> HoldsChanged:
+        self.read()
         self.there["a"] = built(selection, lasts, why, who)
-        return "a", self.there["a"]
+        return HoldsChanged(self.there, 0, ControlState(), frozenset())
 
-    def _write(self, records: Mapping[bytes, bytes | None]) -> None:
-        pass
-
-    def release(self, idents: Iterable[str], who: str, there: HoldsThere, newer: Iterable[str] = ()) -> None:
-        super().release(idents, who, there, newer)
+    def release(self, idents: Collection[str], who: str, newer: Collection[str] = ()) -> HoldsChanged:
+        there = self.read().live
+        if not set(idents) <= there.keys():
+            raise RecordError("no such hold")
         self.released += [(ident, who) for ident in idents]
+        return HoldsChanged(there, 0, ControlState(), frozenset())
 
 
 @pytest.fixture(scope="module")

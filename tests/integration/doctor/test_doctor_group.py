@@ -18,12 +18,14 @@ from reconsume.sidecar.doctor.checks.topics import topics as check_topics
 from reconsume.sidecar.doctor.checks.transactions import transactions
 from reconsume.sidecar.doctor.checks.view import dead_view
 from reconsume.sidecar.doctor.findings import Status
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord, read_policy_topic
+from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import InstanceHeard, SubscriptionRecord, instance_key, render_record
+from tests.support.control_log import state_of
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, fresh_group
 from tests.support.kafka.topic_io import SECONDS, Out, create_topic, dump, produce
@@ -41,8 +43,8 @@ def commit(topics: GroupTopics, group: str, topic: str, offset: int, partition: 
     consumer.close()
 
 
-def told(at: int) -> tuple[PolicyTopicRecord, ...]:
-    return (PolicyTopicRecord(InstanceHeard("pod-0", None), at),)
+def told(at: int) -> ControlState:
+    return state_of(InstanceHeard("pod-0", None), at=at)
 
 
 def test_progress_expires_when_nobody_runs(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:
@@ -166,11 +168,15 @@ def test_a_stranger_in_the_groups_own_place_is_found(cluster: Cluster, topics: G
 
 
 def test_the_policy_topic_is_read_with_the_times_of_its_records(cluster: Cluster, topics: GroupTopics) -> None:
-    assert read_policy_topic(cluster, topics.names) == ()
+    log = ControlLog(cluster.kafka, topics.names)
+    assert log.read().beats.known() == {}
     value = SubscriptionRecord({topics.main: "*"}, 5)
+    before = now()
     produce(topics.bootstrap, topics.names.policy, [Out(render_record(value), instance_key("pod-1"), timestamp=77)])
-    assert read_policy_topic(cluster, topics.names) == (PolicyTopicRecord(InstanceHeard("pod-1", value), 77),)
-    assert read_policy_topic(cluster, fresh_group(topics.bootstrap).names) is None
+    beats = log.read().beats
+    assert beats.known() == {"pod-1": value}
+    assert before <= (beats.last_at or 0) <= now(), "the broker's, whatever a writer says"
+    assert ControlLog(cluster.kafka, fresh_group(topics.bootstrap).names).read_if_there() is None
 
 
 def test_a_view_that_is_older_than_the_events_is_dead(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:

@@ -12,9 +12,8 @@ from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.instances import beating, instances, standing
 from reconsume.sidecar.doctor.checks.service import delivered, delivered_to_each, service
 from reconsume.sidecar.doctor.findings import Status
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
 from reconsume.sidecar.settings.addresses import Listen
-from reconsume.topics.policy_record import InstanceHeard, PaceTold, RefusedTold, SubscriptionRecord
+from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 from tests.support.service.stub_service import Behaviour, StubService, answer
 from tests.support.sidecar.settings import good
 
@@ -97,7 +96,7 @@ def test_a_service_that_rejects_every_record_is_a_failure_of_its_instance_and_of
     [here] = standing({"instance": "pod-1", "partitions": [], "waiting_since": None, "all_refused": [entry]}, AT)
     told = RefusedTold("orders", 415, AT.wall_ms - 65_000, *sent.values())
     record = SubscriptionRecord({"orders": "*"}, AT.wall_ms - 1_000, None, all_refused=(told,))
-    [beat] = beating(PolicyTopicRecord(InstanceHeard("pod-1", record), AT.wall_ms), AT)
+    [beat] = beating("pod-1", record, AT)
     for found in (here, beat):
         assert found.status is Status.FAIL
         assert "pod-1: the service answers 415 to every record of orders" in found.finding
@@ -134,10 +133,9 @@ def test_a_health_url_that_is_slower_than_its_timeout_stops_every_delivery_and_f
 AT = Now(10_000_000, 0)
 
 
-def heartbeat(state: str, *, overdue: int = 0, age: int = 0, well: bool | None = None) -> PolicyTopicRecord:
+def heartbeat(state: str, *, overdue: int = 0, well: bool | None = None) -> SubscriptionRecord:
     pace = PaceTold(state, AT.wall_ms - 65_000, 0, 1, "connection refused")
-    record = SubscriptionRecord({"orders": "*"}, AT.wall_ms - age, pace, overdue, well=well)
-    return PolicyTopicRecord(InstanceHeard("pod-1", record), AT.wall_ms)
+    return SubscriptionRecord({"orders": "*"}, AT.wall_ms, pace, overdue, well=well)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +148,6 @@ def heartbeat(state: str, *, overdue: int = 0, age: int = 0, well: bool | None =
         ),
         (heartbeat("throttled"), ["pod-1 is slowed down, for 1m5s: connection refused"]),
         (heartbeat("open", overdue=120_000), ["pod-1 has a retry that is 2m late"]),
-        (heartbeat("outage", age=3_600_000), []),
         (heartbeat("open", well=True), []),
         (
             heartbeat("open", well=False),
@@ -166,8 +163,8 @@ def heartbeat(state: str, *, overdue: int = 0, age: int = 0, well: bool | None =
         ),
     ],
 )
-def test_a_heartbeat_tells_of_an_outage_and_since_when(record: PolicyTopicRecord, says: list[str]) -> None:
-    assert [found.finding for found in beating(record, AT)] == says
+def test_a_heartbeat_tells_of_an_outage_and_since_when(record: SubscriptionRecord, says: list[str]) -> None:
+    assert [found.finding for found in beating("pod-1", record, AT)] == says
 
 
 @pytest.mark.parametrize(("state", "says"), [("outage", 1), ("throttled", 1), ("waiting", 1), ("open", 0)])
@@ -177,7 +174,8 @@ def test_what_its_status_says_is_not_said_again_by_its_heartbeat(state: str, say
     if state == "waiting":
         status |= {"pace": "open", "waiting_since": since, "waiting_reason": reason}
     record = heartbeat(state, well=state == "open")
-    assert [*beating(record, AT, "pod-1"), *standing(status, AT)] == list(beating(record, AT, "pod-2"))[:says]
+    other = list(beating("pod-1", record, AT, "pod-2"))
+    assert [*beating("pod-1", record, AT, "pod-1"), *standing(status, AT)] == other[:says]
 
 
 def test_the_status_of_the_instance_here_tells_what_has_stopped() -> None:
@@ -228,5 +226,5 @@ def test_the_instance_here_counts_only_for_its_own_group(group: str, worst: Stat
     status = {"group": "billing", "instance": "pod-0", "partitions": [], "pace": "outage", "pace_since": 0}
     with StubService([answer(200, JSON, body=json.dumps(status).encode())]) as stub:
         port = int(stub.url.rpartition(":")[2].partition("/")[0])
-        found = instances((), group, Listen("127.0.0.1", port), None, Now(1_000, 1_000))
+        found = instances(None, group, Listen("127.0.0.1", port), None, Now(1_000, 1_000))
     assert [finding.status for finding in found] == [worst]

@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconsume.sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
-from reconsume.sidecar.group_policy.heartbeat_writer import InstanceInfo
-from reconsume.sidecar.group_policy.removed_levels import Undrained, undrained_levels, unlisted_levels
+from reconsume.sidecar.group_policy.heartbeat import InstanceInfo
+from reconsume.sidecar.group_policy.levels import Undrained, undrained_levels, unlisted_levels
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from reconsume.topics.names import Names
-from reconsume.topics.policy_record import PaceTold, PolicyHeard, instance_key
+from reconsume.topics.policy_record import Heard, PaceTold, PolicyHeard, instance_key
 from tests.conftest import MakeTopic
 from tests.integration.kafka.test_consumer import SECONDS, commit
 from tests.support.deadline import until
@@ -24,6 +24,11 @@ from tests.support.kafka.broker import Broker, embedded
 from tests.support.kafka.topic_io import Out, create_topic, delete_topics, dump, produce
 
 POLICY = json.dumps({"v": 1, "policy": {"max_deaths": 4}, "who": "x", "at": 1}).encode()
+
+
+def heard_of(news: PolicyUpdate) -> list[Heard]:
+    """What the records of an update say."""
+    return [said.heard for said in news.records]
 
 
 class Desk:
@@ -50,7 +55,7 @@ class Desk:
         return []
 
     def policies(self) -> list[PolicyHeard]:
-        return [heard for news in list(self.news) for heard in news.heard if isinstance(heard, PolicyHeard)]
+        return [heard for news in list(self.news) for heard in heard_of(news) if isinstance(heard, PolicyHeard)]
 
 
 @pytest.fixture
@@ -118,10 +123,10 @@ def test_what_was_written_before_is_read_at_once_and_what_is_written_then_is_liv
     follower.start()
     until(lambda: any(news.caught_up for news in desk.news), SECONDS, "it has caught up")
     assert len(desk.policies()) == 1
-    assert not any(news.live for news in desk.news if any(isinstance(heard, PolicyHeard) for heard in news.heard))
+    assert not any(news.live for news in desk.news if any(isinstance(heard, PolicyHeard) for heard in heard_of(news)))
     produce(kafka.bootstrap, names.policy, [Out(None, b"policy")])
     until(lambda: len(desk.policies()) == 2, SECONDS, "it is read live")
-    last = next(news for news in reversed(desk.news) if any(isinstance(heard, PolicyHeard) for heard in news.heard))
+    last = next(news for news in reversed(desk.news) if any(isinstance(heard, PolicyHeard) for heard in heard_of(news)))
     assert (last.live, last.caught_up, desk.policies()[-1]) == (True, True, PolicyHeard(None))
 
 
@@ -178,7 +183,7 @@ def test_a_topic_made_anew_is_seen_although_the_client_has_read_on_in_it(
     delete_topics(kafka.bootstrap, names.policy)
     compacted(kafka, names.policy)
     produce(kafka.bootstrap, names.policy, [Out(POLICY, b"policy"), *(Out(b"?", b"other%d" % n) for n in range(9))])
-    until(lambda: sum(len(news.heard) for news in list(desk.news)) > 2, SECONDS, "it has read on")
+    until(lambda: sum(len(news.records) for news in list(desk.news)) > 2, SECONDS, "it has read on")
     desk.hurry = True
     until(lambda: len(desk.policies()) == 2, SECONDS, "the new topic is read from its beginning")
 

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from reconsume.sidecar.group_policy.removed_levels import Undrained
-from reconsume.sidecar.group_policy.removed_topics import leftover_levels, leftovers
+from reconsume.sidecar.group_policy.levels import Undrained, leftover_levels, leftovers
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import follower_config
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup

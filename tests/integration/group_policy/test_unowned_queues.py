@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import TopicPartition
 
-from reconsume.sidecar.group_policy.unowned_queues import unowned_queues
+from reconsume.sidecar.group_policy.levels import unowned_queues
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.names import Names
 from tests.integration.kafka.test_consumer import commit

@@ -85,7 +85,7 @@ def produce(
 ) -> list[tuple[int, int]]:
     """Produce in order and wait for the broker's word; the partition and offset of each. Raises KafkaException.
 
-    `properties` are those of the client, beside ours.
+    To a policy topic all go to the control log, its first partition. `properties` are those of the client, beside ours.
     """
     outs = [record if isinstance(record, Out) else Out(record) for record in records]
     landed: dict[int, tuple[int, int]] = {}
@@ -110,7 +110,7 @@ def produce(
             topic,
             value=out.value,
             key=out.key,
-            partition=out.partition,
+            partition=0 if topic.endswith("-POLICY") else out.partition,
             timestamp=out.timestamp,
             headers=list(out.headers),
             on_delivery=landing,

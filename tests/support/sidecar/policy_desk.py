@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.group_policy.controller import PolicyController
 from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
-from reconsume.sidecar.group_policy.removed_levels import Undrained
+from reconsume.sidecar.group_policy.levels import Undrained
 from reconsume.sidecar.settings.model import Settings
-from reconsume.topics.policy_record import Heard, PolicyHeard, PolicyRecord
+from reconsume.topics.policy_record import Heard, PolicyHeard, PolicyRecord, SettlementRecord
+from tests.support.control_log import said
 
 SETS = ("retry.ladder=[1s]", "retry.levels=[1s, 5s]")
 LEVELS = ("billing-RETRY-1s", "billing-RETRY-5s")
@@ -23,21 +26,31 @@ class Seen:
         self.applied: list[tuple[Settings, frozenset[str]]] = []
         self.expects_queues = False
         self.desk = PolicyController(
-            *(settings, "me", self._apply),
+            settings,
+            "me",
+            self,
             known_within=0.05,
-            expect_queues=self._expect,
         )
+        self._offset = 0
 
-    def _expect(self) -> None:
+    def expect_queues(self) -> None:
         self.expects_queues = True
 
-    def _apply(self, settings: Settings, left: Collection[str]) -> None:
-        self.applied.append((settings, frozenset(left)))
+    def apply(self, settings: Settings, leftovers: Collection[str]) -> None:
+        self.applied.append((settings, frozenset(leftovers)))
+
+    def obey(self, holds: Holds) -> None:
+        """No test looks."""
+
+    def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
+        """No test looks."""
 
     async def tell(
         self, *heard: Heard, look: TopicSnapshot | None = None, caught_up: bool = True, live: bool = True
     ) -> None:
-        self.desk.on_update(PolicyUpdate(heard, look, caught_up, live))
+        records = tuple(said(*heard, at=wall(), begin=self._offset))
+        self._offset += len(records)
+        self.desk.on_update(PolicyUpdate(records, look, caught_up, live))
         await asyncio.sleep(0)
 
     async def look(self, *left: str, there: Collection[str] = LEVELS, unknown: Collection[str] = ()) -> None:

@@ -23,13 +23,14 @@ from reconsume.sidecar.doctor.checks.topics import differing
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, ok, warn
 from reconsume.sidecar.doctor.runner import Check, run
 from reconsume.sidecar.errors import BrokerError
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Topic
 from reconsume.sidecar.kafka.credentials.reachability import diagnosed
 from reconsume.topics.acls import Operation, Permission, Resource, User
 from reconsume.topics.policy_record import Heard, InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
 from reconsume.topics.specs import Source, queue_spec
+from tests.support.control_log import said, state_of
 from tests.support.deadline import SOON
 from tests.support.sidecar.settings import good
 
@@ -231,8 +232,8 @@ def test_a_compacted_topic_keeps_its_records() -> None:
     assert retention_of({"retention.ms": "5", "cleanup.policy": "compact,delete"}) == 5
 
 
-def heard(*told: Heard) -> tuple[PolicyTopicRecord, ...]:
-    return tuple(PolicyTopicRecord(record, NOW.wall_ms) for record in told)
+def heard(*told: Heard) -> ControlState:
+    return state_of(*told, at=NOW.wall_ms)
 
 
 def instance(name: str, at: int, **subscription: str) -> InstanceHeard:
@@ -244,8 +245,12 @@ def test_an_instance_that_wants_other_records_is_a_failure_while_it_lives() -> N
     assert subscriptions(heard(same), OWN, NOW) == [ok("1 running instance, with the same topics and tags as here")]
     (found,) = subscriptions(heard(same, other), OWN, NOW)
     assert (found.status, "pod-1 subscribes to orders (TagA)" in found.finding) == (Status.FAIL, True)
-    silent = instance("pod-1", NOW.wall_ms - 200_000, orders="TagA")
-    assert subscriptions(heard(same, silent), OWN, NOW)[0].status is Status.OK
+    later = Now(NOW.wall_ms + 179_000, NOW.steady_ms)
+    silent = heard(other)
+    for record in said(same, at=later.wall_ms, begin=silent.next_offset):
+        silent.apply(record, later.wall_ms)
+    assert subscriptions(silent, OWN, later)[0].status is Status.FAIL
+    assert subscriptions(silent, OWN, Now(later.wall_ms + 1_000, 0))[0].status is Status.OK
     assert subscriptions(heard(other, InstanceHeard("pod-1", None)), OWN, NOW)[0].status is Status.NOT_CHECKED
     assert subscriptions(None, OWN, NOW)[0].status is Status.NOT_CHECKED
 
@@ -253,10 +258,10 @@ def test_an_instance_that_wants_other_records_is_a_failure_while_it_lives() -> N
 def test_a_policy_that_cannot_be_taken_or_forbids_to_start_is_a_failure(tmp_path: Path) -> None:
     settings, strict = good(tmp_path), good(tmp_path, "policy_mode=strict")
 
-    def record(values: dict[str, object]) -> tuple[PolicyTopicRecord, ...]:
+    def record(values: dict[str, object]) -> ControlState:
         return heard(PolicyHeard(PolicyRecord(json.loads(json.dumps(values)), "me", 1)))
 
-    assert policy((), settings) == [ok("none is set: each instance follows its configuration")]
+    assert policy(heard(), settings) == [ok("none is set: each instance follows its configuration")]
     assert policy(record({"max_reconsume_times": 3}), settings) == [
         ok("the group's values hold for max_reconsume_times")
     ]
@@ -265,7 +270,8 @@ def test_a_policy_that_cannot_be_taken_or_forbids_to_start_is_a_failure(tmp_path
     assert policy(None, settings)[0].status is Status.NOT_CHECKED
     assert in_force(record({"levels": ["1s", "7s"], "ladder": ["7s"]}), settings).delays == (1_000, 7_000)
     assert in_force(record({"levels": "none"}), settings) == settings
-    assert in_force((*record({"levels": ["1s"]}), *heard(PolicyHeard(None))), settings) == settings
+    withdrawn = heard(PolicyHeard(PolicyRecord({"levels": ["1s"]}, "me", 1)), PolicyHeard(None))
+    assert in_force(withdrawn, settings) == settings
 
 
 @pytest.mark.parametrize(

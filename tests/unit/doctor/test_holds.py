@@ -7,11 +7,12 @@ from typing import cast
 
 from reconsume.sidecar.doctor.checks.holds import holds
 from reconsume.sidecar.doctor.findings import Finding, Status
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.hold_record import HoldHeard, HoldRecord
 from reconsume.topics.names import Names
+from reconsume.topics.policy_record import InstanceHeard, ObeysTold, SubscriptionRecord
+from tests.support.control_log import state_of
 
 HOUR = 3_600_000
 GROUP = GroupShape(Names("billing"), ("orders", "refunds"), (10_000,))
@@ -26,8 +27,8 @@ class Configured:
 
 
 def found(*records: HoldRecord) -> list[Finding]:
-    there = [PolicyTopicRecord(HoldHeard(f"h{number}", record), 0) for number, record in enumerate(records)]
-    return holds(cast(Cluster, Configured()), there, GROUP, HOUR)
+    there = (HoldHeard(f"h{number}", record) for number, record in enumerate(records))
+    return holds(cast(Cluster, Configured()), state_of(*there, now_ms=HOUR), GROUP, HOUR)
 
 
 def test_nothing_is_held() -> None:
@@ -51,6 +52,18 @@ def test_a_hold_that_lasts_longer_than_a_topic_keeps_its_records_is_a_warning_of
     assert other.finding.startswith("orders keeps its records for 2h: what hold h0 keeps back may be deleted")
     assert len(found(HoldRecord(0, 3 * HOUR, "x", "ann", level="10s"))) == 1
     assert len(found(HoldRecord(0, 3 * HOUR, "x", "ann", key=b"k"))) == 2
+
+
+def test_an_instance_that_does_not_obey_a_hold_is_a_failure() -> None:
+    hold = HoldHeard("h0", HoldRecord(0, 2 * HOUR, "x", "ann", topic="refunds"))
+    beats = [
+        InstanceHeard(name, SubscriptionRecord({}, 0, obeys=ObeysTold(1, ids)))
+        for name, ids in (("pod-0", ("h0",)), ("pod-1", ()))
+    ]
+    state = state_of(hold, *beats, at=HOUR, now_ms=HOUR)
+    _, other = holds(cast(Cluster, Configured()), state, GROUP, HOUR)
+    assert other.status is Status.FAIL
+    assert other.finding == "pod-1 did not confirm hold h0, and may deliver what it holds"
 
 
 def test_without_the_topic_nothing_is_known() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
 from reconsume.sidecar.doctor.findings import Report, Status
-from reconsume.sidecar.group_policy.topic import PolicyTopicRecord
+from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.topics.instance_sums import (
     LARGEST,
     InstanceSums,
@@ -22,20 +19,16 @@ from reconsume.topics.instance_sums import (
     top,
 )
 from reconsume.topics.policy_record import InstanceHeard, PaceTold, SubscriptionRecord
+from tests.support.control_log import state_of
 
 NOW = Now(1_000_000_000, 5_000)
 OLD = NOW.wall_ms - 42_000
 
 
-def heard(*all_sums: InstanceSums | None, at: int = NOW.wall_ms - 1_000) -> tuple[PolicyTopicRecord, ...]:
+def heard(*all_sums: InstanceSums | None, at: int = NOW.wall_ms - 1_000) -> ControlState:
     """Heartbeats of instances with these sums; None: it says none."""
-    return tuple(
-        PolicyTopicRecord(
-            InstanceHeard(f"pod-{number}", SubscriptionRecord({"orders": "*"}, at, sums=one)),
-            at,
-        )
-        for number, one in enumerate(all_sums)
-    )
+    beats = (SubscriptionRecord({"orders": "*"}, at, sums=one) for one in all_sums)
+    return state_of(*(InstanceHeard(f"pod-{number}", beat) for number, beat in enumerate(beats)), at=at)
 
 
 def failed(count: int, of: int) -> InstanceSums:
@@ -99,12 +92,10 @@ def test_lag_is_judged_by_topic_and_by_partitions_that_stand_alone(sums: list[In
     ("cause", "status"), [("unreachable", Status.OK), ("unwell", Status.OK), ("failing", Status.WARN)]
 )
 def test_what_waits_in_an_outage_that_delivers_nothing_is_no_finding_of_its_own(cause: str, status: Status) -> None:
-    (one,) = heard(waits(3, 420))
-    assert isinstance(one.heard, InstanceHeard)
-    assert one.heard.record is not None
-    away = replace(one.heard.record, pace=PaceTold("outage", OLD, cause=cause))
-    records = (one._replace(heard=replace(one.heard, record=away)),)
-    assert Report("lag", tuple(lag(records, ["orders"], NOW))).status is status
+    pace = PaceTold("outage", OLD, cause=cause)
+    away = SubscriptionRecord({"orders": "*"}, NOW.wall_ms, pace, sums=waits(3, 420))
+    state = state_of(InstanceHeard("pod-0", away), at=NOW.wall_ms)
+    assert Report("lag", tuple(lag(state, ["orders"], NOW))).status is status
 
 
 def test_a_lag_that_grows_says_so() -> None:
@@ -113,10 +104,10 @@ def test_a_lag_that_grows_says_so() -> None:
     )
 
 
-Records = Sequence[PolicyTopicRecord] | None
+Records = ControlState | None
 
 
-@pytest.mark.parametrize("records", [None, (), heard(None), heard(failed(0, 99), at=NOW.wall_ms - 180_000)])
+@pytest.mark.parametrize("records", [None, heard(), heard(None), heard(failed(0, 99), at=NOW.wall_ms - 180_000)])
 def test_without_an_instance_that_says_it_nothing_is_ok(records: Records) -> None:
     found = (failures(records, NOW), dead_letters(records, NOW), lag(records, ["orders"], NOW))
     assert {one.status for findings in found for one in findings} == {Status.NOT_CHECKED}

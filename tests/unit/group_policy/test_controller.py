@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.group_policy.follower import TopicSnapshot
-from reconsume.sidecar.group_policy.removed_levels import Undrained
+from reconsume.sidecar.group_policy.levels import Undrained
 from reconsume.sidecar.settings.group_policy import levels_of
-from reconsume.topics.policy_record import BadRecord, InstanceHeard, PolicyHeard, SubscriptionRecord
+from reconsume.topics.hold_record import HoldHeard, HoldRecord
+from reconsume.topics.policy_record import BadRecord, InstanceHeard, ObeysTold, PolicyHeard, SubscriptionRecord
 from tests.support.sidecar.policy_desk import LEVELS, SETS, Seen, policy, run
 from tests.support.sidecar.settings import good
 
@@ -32,6 +34,23 @@ def test_the_last_of_many_old_policies_is_taken_once(tmp_path: Path) -> None:
         await seen.tell(PolicyHeard(None))
         assert seen.desk.settings.retry.max_reconsume_times == 16
         assert seen.desk.policy()["who"] is None
+
+    run(good(tmp_path, *SETS), work)
+
+
+def test_it_says_what_it_obeys_once_it_has_read_the_log(tmp_path: Path) -> None:
+    """Given a policy that is refused and a hold, then it names the policy before it, the hold, and how far it read."""
+    hold = HoldRecord(wall(), wall() + 3_600_000, "x", "ann", all=True)
+
+    async def work(seen: Seen) -> None:
+        await seen.tell(policy(max_deaths=5), caught_up=False, live=False)
+        assert seen.desk.obeys is None
+        await seen.begin(InstanceHeard("other", None))
+        assert seen.desk.obeys == ObeysTold(1, (), 0)
+        await seen.tell(policy(ladder="steep"), HoldHeard("h", hold), InstanceHeard("other", None))
+        assert seen.desk.obeys == ObeysTold(4, ("h",), 0)
+        await seen.tell(PolicyHeard(None), HoldHeard("h", None))
+        assert seen.desk.obeys == ObeysTold(7, (), None)
 
     run(good(tmp_path, *SETS), work)
 

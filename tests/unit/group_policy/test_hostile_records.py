@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.group_policy.heard_settlements import HeardSettlements
-from reconsume.sidecar.group_policy.hold_book import MOST_KEPT, HoldBook
+from reconsume.sidecar.group_policy.state import MOST_KEPT, OF_INSTANCE, ControlState, control_record
 from reconsume.sidecar.settings.group_policy import KEYS
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.table import written
@@ -50,37 +49,27 @@ def test_a_record_says_only_what_its_key_may_or_one_sentence_that_can_be_shown(s
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_holds_have_an_end_within_a_week_and_settlements_a_way_and_both_are_bounded(seed: int) -> None:
-    book, now = HoldBook(), wall()
-    settled: dict[str, object] = {}
-    settlements = HeardSettlements(lambda ident, record: settled.update({ident: record}))
-    for key, value in hostile(seed, COUNT):
-        match parse_record(key, value):
-            case HoldHeard(id=ident, record=record):
-                assert book.hear(ident, record, now).isprintable()
-            case SettlementHeard(id=ident, record=decision):
-                if not settlements.hear(ident, decision) and decision is not None and not decision.position:
-                    assert decision.how in WAYS
-                    assert len(decision.why) <= LONGEST_WHY
-    force = book.in_force(now)
+    state, now = ControlState(), wall()
+    for offset, (key, value) in enumerate(hostile(seed, COUNT)):
+        assert state.apply(control_record(key, value, offset, now), now).isprintable()
+    assert all(decision.how in WAYS for decision in state.decisions.waiting.values())
+    assert all(len(decision.why) <= LONGEST_WHY for decision in state.decisions.waiting.values())
+    force = state.holds.in_force(now)
     assert 0 < len(force.records) <= MOST_HOLDS
     assert all(now < one.until <= now + LONGEST_HOLD_MS + CLOCKS_DIFFER_MS for one in force.records.values())
     assert all(text.isprintable() for one in force.records.values() for text in (one.what, one.who, one.why))
-    assert len(settled) <= MOST_OPEN
+    assert all(why.isprintable() for why in force.ignored)
+    assert 0 < len(state.decisions.waiting) <= MOST_OPEN
 
 
 def test_a_flood_of_good_ones_is_bounded_too() -> None:
-    book, now, told = HoldBook(), wall(), list[str]()
-    settlements = HeardSettlements(lambda ident, _record: told.append(ident))
+    state, now = ControlState(OF_INSTANCE), wall()
     hold, decision = (msgspec.json.encode(forged(kind)) for kind in (b"hold/", b"settle/"))
     for number in range(10_000):
         for key, value in ((b"hold/h%d" % number, hold), (b"settle/orders:0:%d" % number, decision)):
-            match parse_record(key, value):
-                case HoldHeard(id=ident, record=record):
-                    book.hear(ident, record, now)
-                case SettlementHeard(id=ident, record=made):
-                    settlements.hear(ident, made)
-    assert (len(book.in_force(now).records), len(told)) == (MOST_HOLDS, MOST_OPEN)
-    assert len(book.absent(now)) <= MOST_KEPT
+            state.apply(control_record(key, value, number, now), now)
+    assert (len(state.holds.in_force(now).records), len(state.decisions.waiting)) == (MOST_HOLDS, MOST_OPEN)
+    assert (len(state.holds.live), len(state.holds.history)) == (MOST_KEPT, 0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

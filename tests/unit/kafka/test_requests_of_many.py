@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.delivery.broadcast import AllPartitions
-from reconsume.sidecar.group_policy.removed_levels import undrained_levels
+from reconsume.sidecar.group_policy.levels import undrained_levels
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
 from reconsume.sidecar.kafka.consumer.offset_lookup import LONGEST, LONGEST_REST, Leaders

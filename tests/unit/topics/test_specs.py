@@ -127,8 +127,11 @@ def test_the_view_remembers_at_least_as_long_as_the_dlq() -> None:
     assert int(specs["billing-RETRY-VIEW"].config["retention.ms"]) >= int(specs["billing-DLQ"].config["retention.ms"])
 
 
-def test_the_policy_topic_has_one_partition_so_that_the_last_writer_is_one() -> None:
-    assert by_name(BILLING, ORDERS)["billing-RETRY-POLICY"].partitions == 1
+def test_the_policy_topic_has_the_control_log_and_a_partition_for_transactions_and_the_brokers_times() -> None:
+    policy = by_name(BILLING, ORDERS)["billing-RETRY-POLICY"]
+    assert policy.partitions == 2
+    assert policy.config["message.timestamp.type"] == "LogAppendTime"
+    assert (policy.config["segment.ms"], policy.config["min.cleanable.dirty.ratio"]) == ("600000", "0.1")
 
 
 def test_a_group_without_main_topics_has_no_specification() -> None:

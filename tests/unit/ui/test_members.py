@@ -1,7 +1,7 @@
 """Which members of the consumer groups an instance is."""
 
+from reconsume.sidecar.group_policy.control_log import members_of
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member
-from reconsume.sidecar.ui.queries import members_of
 
 
 def member(client: str, partition: int) -> Member:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from reconsume.sidecar.group_policy.store import Entry, in_force, unread_of
 from reconsume.topics.policy_record import InstanceHeard, NewerRecord, PolicyHeard, parse_record
 from tests.support.sidecar.policy_desk import SETS, Seen, policy, run
 from tests.support.sidecar.settings import good
@@ -108,14 +107,3 @@ def test_heartbeats_of_a_higher_version_are_told_once_and_are_no_bad_records(
     with caplog.at_level(logging.INFO):
         run(good(tmp_path, *SETS), work)
     assert [line.__dict__["event"] for line in caplog.records] == ["policy-newer-instances"]
-
-
-def test_the_store_knows_that_the_newest_policy_is_a_newer_versions() -> None:
-    kept = heard(POLICY)
-    assert isinstance(kept, PolicyHeard)
-    entries = [Entry(0, kept.record), Entry(1, None, "v 2", newer=True)]
-    assert in_force(entries) == kept.record, "as instances have it that were there before"
-    assert unread_of(entries) == "v 2"
-    assert unread_of([*entries, Entry(2, None, "rubbish")]) == "v 2", "rubbish behind it does not replace it"
-    assert unread_of([*entries, Entry(2, kept.record)]) == ""
-    assert unread_of([*entries, Entry(2, None)]) == "", "it was withdrawn"

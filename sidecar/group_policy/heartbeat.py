@@ -1,7 +1,8 @@
 """Publish this instance on the policy topic: its subscription, and the pace of its deliveries.
 
 A heartbeat is sent every 60 s, because the other instances drop an instance after 180 s. A change of the pace is sent
-within 15 s, and within a second whether the instance works. One that works answers another that does not: only a
+within 15 s; within a second whether the instance works, and what it obeys of what operators say: commands wait for
+that. One that works answers another that does not: only a
 heartbeat behind its own lets that one leave the group (`core/participation.py`). A clean stop deletes the record. All
 calls come from the thread of the policy topic.
 """
@@ -15,14 +16,15 @@ from typing import NamedTuple, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.group_policy.state import ControlRecord
 from reconsume.sidecar.kafka.client_config import Config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
 from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.policy_record import (
     PARTITION,
-    Heard,
     InstanceHeard,
+    ObeysTold,
     PaceTold,
     RefusedTold,
     ReleaseTold,
@@ -37,8 +39,8 @@ others drop an instance (SILENT_AFTER)."""
 CHANGE_EVERY = 15.0
 """Shortest time, in seconds, between two published changes of the pace. In a storm every instance changes its pace, and
 every instance reads all changes."""
-WELL_EVERY = 1.0
-"""The same if the instance begins or ceases to work."""
+SOON_EVERY = 1.0
+"""The same if the instance begins or ceases to work, or obeys something else."""
 ANSWER_EVERY = 5.0
 """The same for answers to instances that do not work. A hundred of them that break together get one answer."""
 FLUSH_WITHIN = 2.0
@@ -48,7 +50,7 @@ LATE = 60_000
 """ms by which a retry must be overdue to be published soon. The alert and the doctor wait as long."""
 
 
-State: TypeAlias = tuple[str | None, bool, frozenset[tuple[str, int]], bool]
+ControlState: TypeAlias = tuple[str | None, bool, frozenset[tuple[str, int]], bool]
 """What is published soon after it changes: the pace, whether retries are overdue, what the service rejects, and whether
 something of the sums is urgent."""
 
@@ -60,7 +62,8 @@ class InstanceInfo(NamedTuple):
     returns whether the instance works; None if that is not known of its kind. `sums` returns what it saw in the last
     minutes, and `urgent` whether an operator needs them soon. `release`: what it runs. `refused` returns the topics
     whose records its service rejects. `lock_timeout` and `drain_timeout`: ms for which the release of a partition, and
-    a stop, wait at most for a delivery.
+    a stop, wait at most for a delivery. `obeys` returns what it obeys of what operators say; None if it has not read
+    that yet.
     """
 
     instance: str
@@ -74,6 +77,7 @@ class InstanceInfo(NamedTuple):
     refused: Callable[[], tuple[RefusedTold, ...]] = tuple
     lock_timeout: int = 0
     drain_timeout: int = 0
+    obeys: Callable[[], ObeysTold | None] = lambda: None
 
 
 class Heartbeat:
@@ -95,8 +99,9 @@ class Heartbeat:
         self._own, self._say, self._change_every = own, say, change_every
         self._producer: Producer | None = None
         self._told_at = -TELL_EVERY
-        self._state: State = (None, False, frozenset(), False)
-        self._well: bool | None = None
+        self._state: ControlState = (None, False, frozenset(), False)
+        self._soon: tuple[bool | None, ObeysTold | None] = (None, None)
+        """What is published within a second after it changes: whether the instance works, and what it obeys."""
         self._asked = False
         """Whether another instance waits for a heartbeat behind its own."""
 
@@ -123,20 +128,21 @@ class Heartbeat:
         self._producer.poll(0)
         if not there:
             return
-        if self._own.well() != self._well:
-            self._tell(min(WELL_EVERY, self._change_every))
+        if (self._own.well(), self._own.obeys()) != self._soon:
+            self._tell(min(SOON_EVERY, self._change_every))
         elif self._asked:
             self._tell(min(ANSWER_EVERY, self._change_every))
         elif self._present()[0] != self._state:
             self._tell(self._change_every)
 
-    def hear(self, heard: Iterable[Heard]) -> None:
+    def hear(self, records: Iterable[ControlRecord]) -> None:
         """Note that another instance has just said that it does not work. Heartbeats of this one answer nothing."""
-        for news in heard:
+        for said in records:
+            news = said.heard
             if isinstance(news, InstanceHeard) and news.instance != self._own.instance and news.record is not None:
                 self._asked |= news.record.well is False and self._own.well() is not False
 
-    def _present(self) -> tuple[State, PaceTold | None, int]:
+    def _present(self) -> tuple[ControlState, PaceTold | None, int]:
         """Return the state whose change is published soon, and the values that are published with it."""
         pace, overdue = self._own.pace(), self._own.overdue()
         # The first heartbeat often comes before the service was asked, and cannot say what keeps it away.
@@ -152,19 +158,20 @@ class Heartbeat:
         if self._producer is None:
             self._producer = make_client(Producer, self._credentials.newest(self._writer))
         self._state, pace, overdue = self._present()
-        self._well = self._own.well()
         own = self._own
+        self._soon = well, obeys = own.well(), own.obeys()
         record = SubscriptionRecord(
             dict(own.subscription),
             wall(),
             pace,
             overdue,
-            well=self._well,
+            well=well,
             release=own.release,
             lock_timeout=own.lock_timeout,
             drain_timeout=own.drain_timeout,
             all_refused=own.refused()[:MOST_REFUSED],
             sums=own.sums(),
+            obeys=obeys,
         )
         self._write(self._producer, render_record(record))
 

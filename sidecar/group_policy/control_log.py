@@ -1,0 +1,155 @@
+"""Read and write a group's control log, for commands, the API, the dashboard and `doctor`.
+
+The control log is partition 0 of the policy topic. It is read as a whole into a `ControlState`, and read on from there.
+Writes wait until every in-sync replica has the records. All calls block, end within seconds, and raise BrokerError
+otherwise. A running sidecar follows the log on a thread of its own (`follower.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer
+
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.group_policy.state import ControlState, control_record
+from reconsume.sidecar.hints import absent
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member
+from reconsume.sidecar.kafka.client_config import client_id_of, follower_config, teller_config
+from reconsume.sidecar.kafka.clients import make_client
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
+from reconsume.sidecar.kafka.range_reader import RangeReader
+from reconsume.topics.names import Names
+from reconsume.topics.policy_record import PARTITION
+
+CLIENT = "reconsume-control"
+MOST_UNSENT = 20_000
+"""Records that wait for the brokers at a time: all decisions of a group, and their events."""
+
+
+class ControlLog:
+    """The control log of one group."""
+
+    def __init__(self, kafka: Mapping[str, str], names: Names, client: str = CLIENT) -> None:
+        self.cluster, self.names = Cluster(kafka, client), names
+        self._kafka, self._client = kafka, client
+
+    def read(self, within: float = ANSWER_SECONDS) -> ControlState:
+        """Return what the log says. Raises ContractError if the policy topic does not exist.
+
+        Raises BrokerError if the log cannot be read to its end within `within` seconds.
+        """
+        state = self.read_if_there(within)
+        if state is None:
+            raise ContractError(absent([self.names.policy]))
+        return state
+
+    def read_if_there(self, within: float = FIRST_ANSWER_SECONDS) -> ControlState | None:
+        """Return what the log says; None if the policy topic does not exist. Raises BrokerError."""
+        if not self.is_there():
+            return None
+        state = ControlState()
+        self.read_on(state, within)
+        return state
+
+    def is_there(self) -> bool:
+        """Whether the policy topic exists. Raises BrokerError."""
+        return bool(self.cluster.existing([self.names.policy]))
+
+    def read_on(self, state: ControlState, within: float = ANSWER_SECONDS) -> None:
+        """Apply what was written since the last record of the state. Raises BrokerError."""
+        for message in self._messages(state.next_offset, within):
+            said = control_record(message.key(), message.value(), message.offset() or 0, message.timestamp()[1])
+            state.apply(said, wall())
+
+    def live_instances(self, state: ControlState) -> frozenset[str]:
+        """Return the instances that are to obey: those that run by their heartbeats and are members of the group.
+
+        Where this user may not see the group's members, all that run. Raises BrokerError.
+        """
+        running = state.beats.running(wall())
+        if not running:
+            return frozenset()
+        groups = self.cluster.groups((self.names.group, self.names.retry_group))
+        if self.names.group not in groups:
+            return frozenset(running)
+        return frozenset(name for name in running if members_of(name, groups))
+
+    def _messages(self, begin: int, within: float) -> Iterator[Message]:
+        deadline = time.monotonic() + within
+        spans = self.cluster.spans([(self.names.policy, PARTITION)])
+        config = {**follower_config(self._kafka, self.names.retry_group, self._client), "log_level": 0}
+        consumer = make_client(Consumer, config)
+        try:
+            reader = RangeReader(
+                consumer, {source: span._replace(begin=max(begin, span.begin)) for source, span in spans.items()}
+            )
+            yield from reader.records(deadline=deadline)
+        finally:
+            consumer.close()
+        if reader.left:
+            raise BrokerError(f"{self.names.policy} could not be read to its end within {within:g} s")
+
+    def write(
+        self, records: Mapping[bytes, bytes | None], otherwise: str = "nothing is known to be written"
+    ) -> dict[bytes, int]:
+        """Write records, by key; None deletes one. Return the offset of each.
+
+        Raises BrokerError, with the sentence `otherwise`, unless every in-sync replica has all of them.
+        """
+        with RecordWriter(self._kafka, self._client) as writer:
+            for key, value in records.items():
+                writer.send(self.names.policy, key, value)
+            return writer.confirm(otherwise)
+
+
+def members_of(instance: str, groups: Mapping[str, ConsumerGroup]) -> list[tuple[str, Member]]:
+    """Return the members of the consumer groups that are this instance, each with its group."""
+    members = ((group, member) for group, described in groups.items() for member in described.members)
+    return [(group, member) for group, member in members if member.client == client_id_of(group, instance)]
+
+
+class RecordWriter:
+    """Writes a few records and waits until they are written. It is a context manager, whose end closes its client."""
+
+    def __init__(self, kafka: Mapping[str, str], client: str) -> None:
+        config = {**teller_config(kafka, client), "message.timeout.ms": int(ANSWER_SECONDS * 1000), "log_level": 0}
+        self._producer = make_client(Producer, {**config, "queue.buffering.max.messages": MOST_UNSENT})
+        self._faults: list[str] = []
+        self._offsets: dict[bytes, int] = {}
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the client at once, although whoever keeps an error keeps the frames in which it was used."""
+        self._producer.close()
+
+    def send(self, topic: str, key: bytes, value: bytes | None, partition: int = PARTITION) -> None:
+        """Send a record; None deletes the key. `confirm` says whether it was written."""
+
+        def landed(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self._faults.append(error.str())
+            else:
+                self._offsets[key] = message.offset() or 0
+
+        self._producer.produce(topic, value, key, partition, on_delivery=landed)
+
+    def confirm(self, otherwise: str) -> dict[bytes, int]:
+        """Wait until every in-sync replica has what was sent, and return the offset of each key.
+
+        Raises BrokerError, with the sentence `otherwise`, if a record is not known to be written.
+        """
+        unsent = self._producer.flush(ANSWER_SECONDS + 1)
+        faults, self._faults = self._faults, []
+        offsets, self._offsets = self._offsets, {}
+        if faults or unsent:
+            raise BrokerError(f"{otherwise}: {faults[0] if faults else 'the broker has not answered'}")
+        return offsets

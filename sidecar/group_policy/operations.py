@@ -1,0 +1,280 @@
+"""What an operator does with a group's control log: hold, release, set a policy, note an action.
+
+The command line, the API and the dashboard call the same operations. Each looks at the log again just before it writes,
+because others write too, and reads on until it has seen its own record. Raises ContractError if something may not be or
+the topic does not exist, and BrokerError if Kafka does not answer or a record is not known to be written.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError, RecordError
+from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.state import ControlState, Entry
+from reconsume.sidecar.hints import hint
+from reconsume.sidecar.printable import printable
+from reconsume.topics.action_record import (
+    LONGEST_ERROR,
+    LONGEST_WHAT,
+    MOST_ACTIONS,
+    ActionRecord,
+    action_key,
+    render_action,
+)
+from reconsume.topics.hold_record import (
+    LONGEST_HOLD_MS,
+    LONGEST_WHY,
+    MOST_HOLDS,
+    HoldRecord,
+    fault_of_hold,
+    hold_key,
+    parse_hold,
+    render_hold,
+)
+from reconsume.topics.names import Names
+from reconsume.topics.policy_record import KEY, ObeysTold, PolicyRecord, render_record
+
+CONFIRMED_WITHIN, LOOK_EVERY = 10.0, 0.25
+"""Seconds in which every live instance must say that it obeys, and between two looks whether it does."""
+FULL = f"{MOST_HOLDS} holds are in force already"
+
+
+class HoldsThere(NamedTuple):
+    """The holds of a control log. `live`: those in force, by id. `ignored`: why others are not. `newer`: ids of those
+    that a newer version wrote."""
+
+    live: Mapping[str, HoldRecord]
+    ignored: tuple[str, ...] = ()
+    newer: tuple[str, ...] = ()
+
+
+class Selection(NamedTuple):
+    """What a person wants to hold: all that is given must fit; `all` where nothing is."""
+
+    topic: str | None = None
+    level: str | None = None
+    key: bytes | None = None
+    all: bool = False
+
+
+class HoldsChanged(NamedTuple):
+    """Holds that were begun or released, by id, as they are in the log. `state`: the log up to there.
+
+    `at`: the offset of the last record of them. `live`: the instances that are to obey.
+    """
+
+    records: Mapping[str, HoldRecord]
+    at: int
+    state: ControlState
+    live: frozenset[str]
+
+
+class HoldStore:
+    """The holds of one group."""
+
+    def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
+        self._log = ControlLog(kafka, names, "reconsume-hold")
+
+    def read(self) -> HoldsThere:
+        """Return the holds."""
+        return holds_of(self._log.read())
+
+    def begin(self, selection: Selection, lasts: int, why: str, who: str) -> HoldsChanged:
+        """Write a hold of `lasts` ms. Holds that are over are deleted.
+
+        Raises ContractError if instances would not obey it, because too many are in force; then none is written.
+        """
+        record = built(selection, lasts, why, who)
+        state, ident = self._log.read(), secrets.token_hex(4)
+        if len(holds_of(state).live) >= MOST_HOLDS:
+            raise ContractError(f"{FULL}: `{hint('release')}` ends one")
+        over = state.holds.over(wall())[:MOST_HOLDS]
+        changed = self._write({ident: record}, over, state)
+        if ident not in holds_of(state).live:  # others have begun one at the same time
+            self._log.write({hold_key(ident): None})
+            raise ContractError(f"{FULL}: `{hint('release')}` ends one")
+        return changed
+
+    def release(self, idents: Collection[str], who: str, newer: Collection[str] = ()) -> HoldsChanged:
+        """End holds that are in force, and delete those of a `newer` version.
+
+        Raises RecordError for one that is not in force.
+        """
+        state = self._log.read()
+        live = holds_of(state).live
+        if unknown := [ident for ident in idents if ident not in live]:
+            raise RecordError(f"no hold {unknown[0][:64]} is in force; `{hint('holds')}` lists them")
+        at = wall()
+        ended = {ident: replace(live[ident], released_by=who, released_at=at) for ident in idents}
+        return self._write(ended, newer, state)
+
+    def _write(self, records: Mapping[str, HoldRecord], deleted: Collection[str], state: ControlState) -> HoldsChanged:
+        """Write holds or releases, by id, delete others, and read on until these were seen."""
+        values = {hold_key(ident): render_hold(record) for ident, record in records.items()}
+        offsets = self._log.write({**dict.fromkeys(map(hold_key, deleted)), **values})
+        at = max(offsets.values(), default=0)
+        live = self._log.live_instances(state)
+        self._log.read_on(state)
+        return HoldsChanged(records, at, state, live)
+
+    def unconfirmed(self, changed: HoldsChanged, within: float = CONFIRMED_WITHIN) -> tuple[str, ...]:
+        """Wait until every live instance says that it obeys what has changed; return those that did not in time.
+
+        An instance that stops meanwhile is not waited for.
+        """
+        deadline, waited = time.monotonic() + within, changed.live
+        while True:
+            beats = changed.state.beats.running(wall())
+            waited = frozenset(
+                name for name in waited if name in beats and not has_confirmed(beats[name].record.obeys, changed)
+            )
+            if not waited or time.monotonic() > deadline:
+                return tuple(sorted(waited))
+            time.sleep(LOOK_EVERY)
+            self._log.read_on(changed.state)
+
+
+def has_confirmed(obeys: ObeysTold | None, changed: HoldsChanged) -> bool:
+    """Return whether an instance that obeys this has taken in what has changed, and obeys it."""
+    if obeys is None or obeys.read_to <= changed.at:
+        return False
+    now_ms = wall()
+    return all(
+        (ident in obeys.holds) != record.released for ident, record in changed.records.items() if record.until > now_ms
+    )
+
+
+def built(selection: Selection, lasts: int, why: str, who: str) -> HoldRecord:
+    """Return the record of a hold that begins now. Raises ContractError if it may not be."""
+    if not 1_000 <= lasts <= LONGEST_HOLD_MS:
+        raise ContractError("a hold lasts from 1s to 7d")
+    if not why.strip() or len(why) > LONGEST_WHY:
+        raise ContractError(f"the reason must have 1 to {LONGEST_WHY} characters")
+    at = wall()
+    record = HoldRecord(at, at + lasts, why, who, *selection)
+    read = fault_of_hold(record) or parse_hold(render_hold(record))  # the second knows how long each text may be
+    if isinstance(read, str):
+        raise ContractError(read)
+    return read
+
+
+def expect_main_topic(selection: Selection, topics: Sequence[str]) -> None:
+    """Raise ContractError if a selection names a topic that is none of the main `topics`: it would hold nothing."""
+    if selection.topic is not None and selection.topic not in topics:
+        raise ContractError(f"the topic must be one of the group's main topics: {', '.join(topics)}")
+
+
+def holds_of(state: ControlState) -> HoldsThere:
+    """Return the holds that a control log has now."""
+    force = state.holds.in_force(wall())
+    return HoldsThere(force.records, force.ignored, tuple(sorted(state.holds.newer)))
+
+
+class PolicyStore:
+    """The policies of one group."""
+
+    def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
+        self._log = ControlLog(kafka, names, "reconsume-policy")
+
+    def read(self) -> ControlState:
+        """Return what the control log says."""
+        return self._log.read()
+
+    def write(self, record: PolicyRecord, basis: ControlState) -> int:
+        """Write a policy whose plan was made by the state `basis`. Return its offset.
+
+        Raises ContractError if another policy was written since then: then nothing is written, or the other one is in
+        force.
+        """
+        before = basis.policies.newest
+        self._log.read_on(basis)
+        if (now := basis.policies.newest) != before:
+            raise ContractError(f"{_said(now)} since this plan was made: nothing was written; run the command again")
+        otherwise = "the policy is not written, as far as is known"
+        offset = self._log.write({KEY: render_record(record)}, otherwise)[KEY]
+        self._log.read_on(basis)
+        newest = basis.policies.newest
+        if newest is None or newest.offset < offset:
+            raise BrokerError(f"the policy is written at offset {offset}, and could not be read again")
+        if newest.offset > offset:
+            raise ContractError(f"the policy is written at offset {offset}, but {_said(newest)} after it, and applies")
+        return offset
+
+
+def _said(entry: Entry | None) -> str:
+    """Return who has written a policy, as the beginning of a sentence."""
+    if entry is None:
+        return "the policy topic was recreated"
+    who = "somebody" if entry.record is None else printable(entry.record.who)
+    return f"{who} has written a policy (offset {entry.offset})"
+
+
+@dataclass
+class Tally:
+    """What an action has done so far. `records`: how many it has changed."""
+
+    records: int = 0
+
+
+class ActionStore:
+    """The actions of one group (contract 10.6). `warn` gets a sentence if a record could not be written.
+
+    Its records are for people. If one cannot be written, the command says so and goes on, because in an incident the
+    redrive counts more than its record. The events of a redrive and the decisions of a settlement name their author all
+    the same.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], names: Names, warn: Callable[[str], None]) -> None:
+        self._log, self._warn = ControlLog(kafka, names, "reconsume-action"), warn
+
+    @contextmanager
+    def noted(self, action: str, who: str, what: str = "", why: str = "") -> Iterator[Tally]:
+        """Write that an action begins, and how it ended, whatever ends the block. The block fills in the tally.
+
+        An error of the block is kept as the reason, and raised again.
+        """
+        cut = printable(what)
+        cut = cut if len(cut) <= LONGEST_WHAT else f"{cut[: LONGEST_WHAT - 1]}…"
+        record = ActionRecord(action, who, wall(), cut, why)
+        ident, tally, error = secrets.token_hex(8), Tally(), ""
+        is_begun = self._write({action_key(ident): render_action(record)})
+        try:
+            yield tally
+        except KeyboardInterrupt:
+            error = "interrupted"
+            raise
+        except Exception as fault:
+            error = printable(str(fault) or type(fault).__name__)[:LONGEST_ERROR]
+            raise
+        finally:
+            if is_begun:
+                ended = replace(record, ended=wall(), records=tally.records, error=error)
+                self._write({**self._too_many(), action_key(ident): render_action(ended)})
+
+    def _write(self, records: Mapping[bytes, bytes | None]) -> bool:
+        try:
+            if not self._log.is_there():
+                self._warn(f"warning: this is not in the list of actions: {self._log.names.policy} does not exist")
+                return False
+            self._log.write(records)
+        except ReconsumeError as fault:
+            self._warn(f"warning: this is not in the list of actions: {fault}")
+            return False
+        return True
+
+    def _too_many(self) -> dict[bytes, None]:
+        """Return the keys of the actions that are to be deleted: all but the last MOST_ACTIONS that were written."""
+        try:
+            return dict.fromkeys(action_key(ident) for ident in list(self._log.read().actions)[:-MOST_ACTIONS])
+        except ReconsumeError as fault:
+            self._warn(f"warning: old actions stay in the list: {fault}")
+            return {}

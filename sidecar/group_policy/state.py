@@ -1,0 +1,406 @@
+"""The control log, folded: what operators and instances have told a group, as one value.
+
+The control log is partition 0 of the policy topic. `ControlState.apply` takes its records in their order, and is the
+only fold of them: the sidecar's follower (`follower.py`), the commands, the dashboard and `doctor` (`control_log.py`)
+all ask a `ControlState`.
+
+- *The last record of a key counts*, whatever was there before: compaction would keep just that one. A record that
+  cannot be read counts as none; the last readable policy stays in force.
+- *Records are untrusted.* A writer may name any number of instances, holds, actions and records, so that every part has
+  a bound. `Bounds` says how much of the past is kept; an instance keeps none.
+- *Times* are epoch ms, and come from outside. That a hold has ended is no record, so queries about holds take the time.
+  An instance is running if the log has a heartbeat of it that is younger than SILENT_AFTER, by the times at which the
+  log was written.
+
+Pure. A `ControlState` belongs to one thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from reconsume.sidecar.core.holds import Hold, Holds
+from reconsume.sidecar.core.participation import Others
+from reconsume.sidecar.hints import hint
+from reconsume.sidecar.printable import plural
+from reconsume.topics import versions
+from reconsume.topics.action_record import ActionHeard, ActionRecord
+from reconsume.topics.hold_record import HOLD, IDENT, MOST_HOLDS, HoldHeard, HoldRecord, lasts_too_long
+from reconsume.topics.policy_record import (
+    KEY,
+    MOST_OPEN,
+    BadRecord,
+    Heard,
+    InstanceHeard,
+    NewerRecord,
+    PolicyHeard,
+    PolicyRecord,
+    SettlementHeard,
+    SettlementRecord,
+    SubscriptionRecord,
+    fault_of_settlement,
+    parse_record,
+    same_subscription,
+)
+
+SILENT_AFTER = 180_000
+"""ms, three times the heartbeat. An instance that was silent for so long is gone and does not count."""
+MOST_INSTANCES, MOST_BYTES = 4_096, 2 * 1024 * 1024
+"""Instances that are kept, and bytes of their heartbeats or of policies. Parsed they take about twenty times as much at
+worst."""
+MOST_KEPT = 1_000
+"""Holds that are kept, of which the first hundred are in force; and as many releases."""
+MOST_OBEYED = 1_200
+"""Bytes of the ids of holds in a heartbeat: a hundred of ours."""
+MOST_IGNORED = 100
+"""Holds that are named because no instance obeys them."""
+
+
+class Bounds(NamedTuple):
+    """How many policies, ended holds, dismissals and actions a `ControlState` keeps, the newest of each."""
+
+    policies: int = 1_000
+    holds: int = 200
+    dismissals: int = 20_000
+    actions: int = 1_000
+
+
+OF_INSTANCE = Bounds(policies=1, holds=0, dismissals=0, actions=0)
+
+
+class ControlRecord(NamedTuple):
+    """One record of the control log. `at`: when it was written (epoch ms). `size`: the bytes of its value."""
+
+    key: bytes
+    heard: Heard
+    offset: int
+    at: int
+    size: int
+
+
+def control_record(key: bytes | None, value: bytes | None, offset: int, at: int) -> ControlRecord:
+    """Parse a record of the control log. Never raises."""
+    return ControlRecord(key or b"", parse_record(key, value), offset, at, len(value or b""))
+
+
+class Entry(NamedTuple):
+    """A policy as the log has it. `record` is None if it was withdrawn, or if `fault` says why it cannot be read.
+
+    `newer`: the `v` of the newer version of Reconsume that wrote it, so that the policy is no mistake; else None.
+    """
+
+    offset: int
+    record: PolicyRecord | None
+    fault: str = ""
+    newer: int | None = None
+
+
+class Policies:
+    """The policies of the log: the newest, and the last readable one wherever it is."""
+
+    def __init__(self, most: int) -> None:
+        self.readable: Entry | None = None
+        """The last entry that can be read: the policy that instances follow, if it has a record."""
+        self.unread: Entry | None = None
+        """A newer version's policy behind it, which cannot be read."""
+        self._most, self._kept, self._bytes = most, deque[tuple[Entry, int]](), 0
+
+    @property
+    def in_force(self) -> PolicyRecord | None:
+        """The policy that instances follow. None if there is none, or if it was withdrawn."""
+        return None if self.readable is None else self.readable.record
+
+    @property
+    def newest(self) -> Entry | None:
+        """The last entry, readable or not."""
+        return self._kept[-1][0] if self._kept else self.readable
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All that is kept, in the order of writing."""
+        entries = [entry for entry, _ in self._kept]
+        return entries if self.readable is None or self.readable in entries else [self.readable, *entries]
+
+    def add(self, entry: Entry, size: int) -> None:
+        """Add what was written under the policy's key, of `size` bytes."""
+        if not entry.fault:
+            self.readable, self.unread = entry, None
+        elif entry.newer is not None:
+            self.unread = entry
+        self._kept.append((entry, size))
+        self._bytes += size
+        while self._bytes > MOST_BYTES or len(self._kept) > self._most:
+            self._bytes -= self._kept.popleft()[1]
+
+
+class Beat(NamedTuple):
+    """The last heartbeat of an instance: where it is in the log, when it was written (epoch ms), and its bytes."""
+
+    record: SubscriptionRecord
+    offset: int
+    at: int
+    size: int
+
+
+class Beats:
+    """The last heartbeat of each instance that has not stopped cleanly. Above a bound, the oldest are dropped."""
+
+    def __init__(self) -> None:
+        self.last_at: int | None = None
+        """When an instance last said that it runs or stops (epoch ms). None if none has."""
+        self._beats: dict[str, Beat] = {}
+        self._bytes = 0
+
+    def add(self, instance: str, beat: Beat) -> None:
+        """Add the newest heartbeat of an instance."""
+        self.remove(instance, beat.at)
+        self._beats[instance] = beat
+        self._bytes += beat.size
+        while self._bytes > MOST_BYTES or len(self._beats) > MOST_INSTANCES:
+            self.remove(next(iter(self._beats)), beat.at)
+
+    def remove(self, instance: str, at: int) -> None:
+        """Forget an instance, which stopped cleanly at this time (epoch ms)."""
+        self.last_at = at
+        before = self._beats.pop(instance, None)
+        self._bytes -= 0 if before is None else before.size
+
+    def known(self) -> dict[str, SubscriptionRecord]:
+        """Return what each instance said last, by name. It may be silent by now."""
+        return {name: beat.record for name, beat in self._beats.items()}
+
+    def running(self, now_ms: int) -> dict[str, Beat]:
+        """Return the heartbeats of the instances that run at this time, by name."""
+        return {name: beat for name, beat in self._beats.items() if beat.at > now_ms - SILENT_AFTER}
+
+
+class HoldsInForce(NamedTuple):
+    """The holds in force, by id in the order in which they were written; and why others are not obeyed."""
+
+    records: Mapping[str, HoldRecord]
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> Holds:
+        """The same, as the lanes obey them."""
+        return Holds([Hold(ident, record.topic, record.level, record.key) for ident, record in self.records.items()])
+
+    def some_ids(self) -> tuple[str, ...]:
+        """Return the ids of the first holds that fit in a heartbeat."""
+        ids, room = list[str](), MOST_OBEYED
+        for ident in self.records:
+            room -= len(ident) + len('"",')
+            if room < 0:
+                break
+            ids.append(ident)
+        return tuple(ids)
+
+
+class HoldsHeard:
+    """The holds of the log, and their releases. A hold that is written again keeps its turn."""
+
+    def __init__(self, most_ended: int) -> None:
+        self.live: dict[str, HoldRecord] = {}
+        """The holds that were not released, by id. Some may be over."""
+        self.released: dict[str, HoldRecord] = {}
+        """The newest releases, by id: for a topic that was recreated without them."""
+        self.history: dict[str, HoldRecord] = {}
+        """The newest holds, ended ones too, by id. A release stays, even if the hold is written again."""
+        self.newer: set[str] = set()
+        """The ids of holds that a newer version wrote."""
+        self._ignored: dict[str, tuple[str, int]] = {}
+        """Why a hold is not obeyed, and until when that matters (epoch ms)."""
+        self._most_ended = most_ended
+
+    def add(self, ident: str, record: HoldRecord | None, now_ms: int) -> None:
+        """Take in a hold or its release; None: it was deleted."""
+        self._ignored.pop(ident, None)
+        self.newer.discard(ident)
+        if record is None:
+            self.live.pop(ident, None)
+            self.released.pop(ident, None)
+            return
+        self._remember(ident, record)
+        if record.released:
+            self.live.pop(ident, None)
+            self.released.pop(ident, None)
+            self.released[ident] = record
+            if len(self.released) > MOST_KEPT:
+                del self.released[next(iter(self.released))]
+        elif lasts_too_long(record, now_ms):
+            self.live.pop(ident, None)
+            self.ignore(ident, f"hold {ident} by {record.who} would last more than 7 d", record.until)
+        elif ident in self.live or self._has_room(now_ms):
+            self.live[ident] = record
+        elif record.until > now_ms:
+            self.ignore(ident, f"hold {ident} by {record.who}: {MOST_KEPT} holds are known already", record.until)
+
+    def _remember(self, ident: str, record: HoldRecord) -> None:
+        known = self.history.pop(ident, record)
+        self.history[ident] = known if known.released and not record.released else record
+        if len(self.history) > self._most_ended:
+            del self.history[next(iter(self.history))]
+
+    def _has_room(self, now_ms: int) -> bool:
+        if len(self.live) >= MOST_KEPT:
+            for ident in self.over(now_ms):
+                self.live.pop(ident, None)
+        return len(self.live) < MOST_KEPT
+
+    def ignore(self, ident: str, why: str, until_ms: int) -> None:
+        """Note why a hold is not obeyed, in one sentence."""
+        if len(self._ignored) < MOST_IGNORED:
+            self._ignored[ident] = why, until_ms
+
+    def over(self, now_ms: int) -> list[str]:
+        """Return the ids of holds and releases whose end is past."""
+        return [
+            ident for told in (self.live, self.released) for ident, record in told.items() if record.until <= now_ms
+        ]
+
+    def in_force(self, now_ms: int) -> HoldsInForce:
+        """Return the holds that are to be obeyed at this time."""
+        return in_force_of(self.live, self.ignored(now_ms), now_ms)
+
+    def ignored(self, now_ms: int) -> list[str]:
+        """Return why other holds are not obeyed, in sentences."""
+        return [why for why, until_ms in self._ignored.values() if until_ms > now_ms]
+
+
+def in_force_of(live: Mapping[str, HoldRecord], ignored: list[str], now_ms: int) -> HoldsInForce:
+    """Return the first of these holds that are not over, as many as may be in force at a time."""
+    lasting = [(ident, record) for ident, record in live.items() if record.until > now_ms]
+    if (beyond := len(lasting) - MOST_HOLDS) > 0:
+        ignored = [f"{plural(beyond, 'hold')} left out: {MOST_HOLDS} are in force at a time", *ignored]
+    return HoldsInForce(dict(lasting[:MOST_HOLDS]), tuple(ignored))
+
+
+class Decisions:
+    """What people have decided about single records: those that wait, and dead letters, by the record's id."""
+
+    def __init__(self, most_dismissals: int) -> None:
+        self.waiting: dict[str, SettlementRecord] = {}
+        self.dismissals: dict[str, SettlementRecord] = {}
+        self._most_dismissals = most_dismissals
+
+    def add(self, ident: str, record: SettlementRecord | None) -> str:
+        """Take in a decision; None: it was carried out. Return why nobody carries it out; empty if somebody may."""
+        if record is not None and not record.position:
+            is_full = len(self.waiting) >= MOST_OPEN and ident not in self.waiting
+            excess = f"there are {MOST_OPEN} of them: `{hint('settle')}` makes room" if is_full else ""
+            fault = fault_of_settlement(ident, record) or excess
+            if not fault:
+                self.waiting[ident] = record
+            return fault
+        self.waiting.pop(ident, None)
+        self.dismissals.pop(ident, None)
+        if record is not None and record.how == "commit" and len(self.dismissals) < self._most_dismissals:
+            self.dismissals[ident] = record
+        return ""
+
+
+class ControlState:
+    """Everything that a control log says. Its parts answer the queries."""
+
+    def __init__(self, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - a value
+        self.policies = Policies(bounds.policies)
+        self.beats = Beats()
+        self.holds = HoldsHeard(bounds.holds)
+        self.decisions = Decisions(bounds.dismissals)
+        self.actions: dict[str, ActionRecord] = {}
+        """The actions by id, in the order in which they were written last."""
+        self.next_offset = 0
+        """The offset after the last record."""
+        self.said_to = 0
+        """The offset after the last policy or hold."""
+        self.written_at = 0
+        """When the last record was written (epoch ms)."""
+        self._most_actions = bounds.actions
+
+    def apply(self, said: ControlRecord, now_ms: int) -> str:
+        """Take in the next record. Return why a decision is not carried out, in one sentence; otherwise empty."""
+        self.next_offset, self.written_at = said.offset + 1, said.at
+        match said.heard:
+            case PolicyHeard(record=policy):
+                self.policies.add(Entry(said.offset, policy), said.size)
+                self.said_to = self.next_offset
+            case InstanceHeard(instance=instance, record=None):
+                self.beats.remove(instance, said.at)
+            case InstanceHeard(instance=instance, record=SubscriptionRecord() as beat):
+                self.beats.add(instance, Beat(beat, said.offset, said.at, said.size))
+            case HoldHeard(id=ident, record=hold):
+                self.holds.add(ident, hold, now_ms)
+                self.said_to = self.next_offset
+            case SettlementHeard(id=ident, record=decision):
+                return self.decisions.add(ident, decision)
+            case ActionHeard(id=ident, record=action):
+                self._hear_action(ident, action)
+            case NewerRecord(v=v, instance=None):
+                self.policies.add(Entry(said.offset, None, versions.sentence(v), v), said.size)
+            case BadRecord():
+                self._hear_bad(said, said.heard)
+        return ""
+
+    def _hear_action(self, ident: str, record: ActionRecord | None) -> None:
+        self.actions.pop(ident, None)
+        if record is not None:
+            self.actions[ident] = record
+            if len(self.actions) > self._most_actions:
+                del self.actions[next(iter(self.actions))]
+
+    def _hear_bad(self, said: ControlRecord, bad: BadRecord) -> None:
+        if said.key == KEY:
+            self.policies.add(Entry(said.offset, None, bad.text), said.size)
+        elif said.key.startswith(HOLD):
+            ident = said.key[len(HOLD) :].decode("ascii", errors="replace")
+            self.holds.live.pop(ident, None)
+            self.holds.ignore(ident, bad.text, 2**63)
+            if bad.newer and IDENT.fullmatch(ident) and len(self.holds.newer) < MOST_KEPT:
+                self.holds.newer.add(ident)
+
+
+class Peers:
+    """What one instance makes of the heartbeats: which instances want other records, and whether others are well.
+
+    Instances of one group must want the same records (contract 6.12). If their subscriptions differ, chance decides
+    whether a record is delivered: it depends on which instance owns its partition.
+    """
+
+    def __init__(self, instance: str, own: Mapping[str, str]) -> None:
+        self.own = own
+        self._instance = instance
+        self._not_well_at: int | None = None
+        """The offset of the heartbeat by which this instance said that it does not work. None: it said no such
+        thing."""
+
+    def begin(self) -> None:
+        """Note that the log is read from its beginning: offsets may be of another log."""
+        self._not_well_at = None
+
+    def hear(self, instance: str, beat: SubscriptionRecord | None, offset: int, *, live: bool) -> None:
+        """Take in a heartbeat. One that was not read `live` may be of a process before this one."""
+        if instance != self._instance:
+            return
+        if beat is None or beat.well is not False:
+            self._not_well_at = None
+        elif live and self._not_well_at is None:
+            self._not_well_at = offset
+
+    def others(self, beats: Beats, now_ms: int) -> Others:
+        """Return whether other instances are well, and whether one has said so behind our own "not well"."""
+        well = [
+            beat.offset
+            for name, beat in beats.running(now_ms).items()
+            if name != self._instance and beat.record.well is not False
+        ]
+        return Others(bool(well), self._not_well_at is not None and max(well, default=-1) > self._not_well_at)
+
+    def differing(self, beats: Beats, now_ms: int) -> dict[str, Mapping[str, str]]:
+        """Return the running instances with another subscription, and that subscription."""
+        return {
+            name: beat.record.subscription
+            for name, beat in sorted(beats.running(now_ms).items())
+            if name != self._instance and not same_subscription(beat.record.subscription, self.own)
+        }

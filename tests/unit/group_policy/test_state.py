@@ -1,0 +1,156 @@
+"""What a control log says: the last record of each key counts, and everything is bounded."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconsume.sidecar.core.participation import Others
+from reconsume.sidecar.group_policy.state import (
+    MOST_BYTES,
+    MOST_INSTANCES,
+    OF_INSTANCE,
+    SILENT_AFTER,
+    Bounds,
+    ControlState,
+    Peers,
+)
+from reconsume.topics.action_record import ActionHeard, ActionRecord
+from reconsume.topics.policy_record import (
+    MOST_OPEN,
+    BadRecord,
+    Heard,
+    InstanceHeard,
+    NewerRecord,
+    PolicyHeard,
+    PolicyRecord,
+    SettlementHeard,
+    SettlementRecord,
+    SubscriptionRecord,
+)
+from tests.support.control_log import said, state_of
+
+GOOD = PolicyRecord({"max_deaths": 7}, "ann", 5)
+LARGE = 64 * 1024
+OWN = {"orders": "A||B"}
+ID = "orders:0:7"
+
+
+def applied(state: ControlState, *heard: Heard, at: int = 0, size: int = 100) -> str:
+    """Apply records, and return what the last one came to."""
+    fault = ""
+    for one in said(*heard, at=at, begin=state.next_offset, size=size):
+        fault = state.apply(one, at)
+    return fault
+
+
+# --- policies --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("count", "size"), [(5_000, 0), (100, LARGE)])
+@pytest.mark.parametrize("bounds", [Bounds(), OF_INSTANCE])
+def test_of_policies_the_newest_are_kept_and_the_one_that_is_in_force(count: int, size: int, bounds: Bounds) -> None:
+    """Given a good policy below a flood of broken ones, large or many, then it is still the one in force."""
+    state = ControlState(bounds)
+    applied(state, PolicyHeard(GOOD), *[BadRecord("broken")] * count, size=size)
+    entries = state.policies.entries
+    assert state.policies.in_force == GOOD
+    assert (entries[0].record, entries[-1].offset) == (GOOD, count)
+    assert len(entries) <= (bounds.policies if size == 0 else MOST_BYTES // size) + 1
+
+
+def test_a_newer_versions_policy_is_named_until_one_that_can_be_read_follows() -> None:
+    state = state_of(PolicyHeard(GOOD), NewerRecord(2))
+    assert state.policies.in_force == GOOD, "as instances have it that were there before"
+    assert state.policies.unread is not None
+    assert "v 2" in state.policies.unread.fault
+    applied(state, BadRecord("rubbish"))
+    assert state.policies.unread is not None, "rubbish behind it does not replace it"
+    applied(state, PolicyHeard(None))
+    assert (state.policies.in_force, state.policies.unread) == (None, None), "it was withdrawn"
+
+
+# --- heartbeats ------------------------------------------------------------------------------------------------------
+
+
+def beat(name: str, tags: str = "A", well: bool | None = None) -> InstanceHeard:
+    """A heartbeat; `well` is None in one of a version without it."""
+    return InstanceHeard(name, SubscriptionRecord({"orders": tags}, 0, well=well))
+
+
+def test_only_running_instances_that_want_something_else_differ() -> None:
+    state, peers = ControlState(), Peers("me", OWN)
+    others = ("mended", "gone", "dead", "alive")
+    applied(state, beat("same", "B || A"), beat("me", "C"), *map(beat, others), at=1_000)
+    assert set(peers.differing(state.beats, 1_000)) == set(others)
+    applied(state, beat("mended", "A||B"), InstanceHeard("gone", None), beat("alive"), at=61_000)
+    assert set(peers.differing(state.beats, SILENT_AFTER + 999)) == {"dead", "alive"}
+    assert set(peers.differing(state.beats, SILENT_AFTER + 1_000)) == {"alive"}
+    assert peers.differing(state.beats, 61_000)["alive"] == {"orders": "A"}
+
+
+def test_the_number_of_instances_and_their_bytes_are_bounded_and_the_oldest_go() -> None:
+    many, large = ControlState(), ControlState()
+    for number in range(MOST_INSTANCES + 10):
+        applied(many, beat(f"x{number}"))
+        applied(large, beat(f"x{number % 100}"), size=LARGE)
+    assert len(many.beats.known()) == MOST_INSTANCES
+    assert len(large.beats.known()) == MOST_BYTES // LARGE
+    assert "x0" not in many.beats.known()
+
+
+@pytest.mark.parametrize("well", [True, None])
+def test_another_is_well_since_we_are_not_only_if_its_heartbeat_is_behind_ours(well: bool | None) -> None:
+    state, peers = ControlState(), Peers("me", OWN)
+
+    def others(*beats: InstanceHeard, live: bool = True) -> Others:
+        for one in beats:
+            peers.hear(one.instance, one.record, state.next_offset, live=live)
+            applied(state, one)
+        return peers.others(state.beats, 0)
+
+    before = others(beat("me", well=False), beat("other", well=well), live=False)
+    assert not before.well_behind_ours, "a process before this one said it"
+    assert others(beat("me", well=False)) == Others(any_well=True, well_behind_ours=False)
+    assert others(beat("other", well=well)) == Others(any_well=True, well_behind_ours=True)
+    assert others(beat("me", well=False)).well_behind_ours, "the next minute's"
+    assert peers.others(state.beats, SILENT_AFTER) == Others(), "it is silent"
+    assert not others(beat("me", well=True), beat("other", well=well)).well_behind_ours
+    assert others(beat("other", well=False)) == Others()
+
+
+# --- decisions and actions -------------------------------------------------------------------------------------------
+
+
+def decided(ident: str = ID, how: str = "commit", position: str = "") -> SettlementHeard:
+    return SettlementHeard(ident, SettlementRecord(0, 1, how, "x", "ann", 1, "n1", position))
+
+
+def test_a_decision_is_there_until_it_was_carried_out_and_a_dismissal_replaces_it() -> None:
+    state = state_of(decided())
+    assert state.decisions.waiting == {ID: decided().record}
+    applied(state, decided(position="billing-DLQ:0:1"))
+    assert (state.decisions.waiting, list(state.decisions.dismissals)) == ({}, [ID])
+    applied(state, SettlementHeard(ID, None))
+    assert state.decisions.dismissals == {}
+    assert "none of" in applied(state, decided(how="explode"))
+    assert state.decisions.waiting == {}
+
+
+def test_more_decisions_than_may_be_open_are_left_out_until_there_is_room() -> None:
+    state = ControlState(OF_INSTANCE)
+    applied(state, *(decided(f"orders:0:{offset}") for offset in range(MOST_OPEN)))
+    assert "makes room" in applied(state, decided("orders:0:9999"))
+    assert applied(state, decided("orders:0:5", "retry-now")) == "", "one that is open may be decided again"
+    assert applied(state, SettlementHeard("orders:0:5", None), decided("orders:0:9999")) == ""
+    assert len(state.decisions.waiting) == MOST_OPEN
+    applied(state, decided(position="billing-DLQ:0:1"))
+    assert state.decisions.dismissals == {}, "an instance keeps none"
+
+
+def test_the_actions_that_were_written_last_are_kept() -> None:
+    state = ControlState(Bounds(actions=2))
+    told = [ActionHeard(ident, ActionRecord("redrive", ident, 1)) for ident in ("a", "b", "a", "c")]
+    applied(state, *told)
+    assert list(state.actions) == ["a", "c"]
+    applied(state, ActionHeard("c", None))
+    assert list(state.actions) == ["a"]
