@@ -152,7 +152,7 @@ def build_servers(
     `largest`: returns the bytes of the largest record that may be posted.
     """
     scrape = sparing(scrape)
-    listen, token = settings.listen, settings.api.token_file
+    listen, token = settings.api.listen, settings.api.token_file
     hosts = (*LOOPBACK_NAMES, *settings.api.hosts, *(() if listen.path is not None else (listen.host,)))
     operators = settings.operators.token_file
     access = Access(
@@ -168,7 +168,7 @@ def build_servers(
     limits = Limits(waiting_path=RECEIVE) if settings.deliver.mode == "pull" else Limits()
     app = build_app(sidecar, scrape, access, calls)
     servers: list[Serving] = [Server(app, listen, limits, "api.listen")]
-    if settings.probe_listen is not None:
+    if settings.api.probe_listen is not None:
         probes = build_probe_app(sidecar, scrape)
-        servers.append(Server(probes, settings.probe_listen, PROBE_LIMITS, "api.probe_listen"))
+        servers.append(Server(probes, settings.api.probe_listen, PROBE_LIMITS, "api.probe_listen"))
     return servers

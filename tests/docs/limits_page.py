@@ -16,7 +16,7 @@ from reconsume.sidecar.dlq import settlements
 from reconsume.sidecar.http import bodies, connections, json_body, protocol
 from reconsume.sidecar.kafka import client_config
 from reconsume.sidecar.kafka.committer import record_form, transaction
-from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.model import ROWS
 from reconsume.sidecar.view import store
 from reconsume.topics import (
     action_record,
@@ -73,11 +73,8 @@ def ms(count: int) -> str:
 
 def default_of(name: str) -> object:
     """The default of a setting, by its name."""
-    value: object = Settings
-    *sections, last = name.split(".")
-    for section in sections:
-        value = value.model_fields[section].default.__class__  # type: ignore[attr-defined]
-    return value.model_fields[last].default  # type: ignore[attr-defined]
+    row = ROWS[tuple(name.split("."))]
+    return row.kind.take(row.default)
 
 
 def setting(what: str, name: str, shown: object, beyond: str) -> Limit:
