@@ -8,18 +8,16 @@ from typing import Generic, TypeVar
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.doctor.checks.clock import clock
+from reconsume.sidecar.doctor.checks.control_log import holds, in_force, policy, subscriptions
 from reconsume.sidecar.doctor.checks.groups import groups
-from reconsume.sidecar.doctor.checks.holds import holds
 from reconsume.sidecar.doctor.checks.instances import instances
 from reconsume.sidecar.doctor.checks.kafka import reach
 from reconsume.sidecar.doctor.checks.leftovers import removed_topics
 from reconsume.sidecar.doctor.checks.limits import limits
 from reconsume.sidecar.doctor.checks.overdue import overdue
-from reconsume.sidecar.doctor.checks.policy import in_force, policy
 from reconsume.sidecar.doctor.checks.progress import progress
 from reconsume.sidecar.doctor.checks.rights import rights
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
-from reconsume.sidecar.doctor.checks.subscriptions import subscriptions
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
 from reconsume.sidecar.doctor.checks.topics import Compare, topics
 from reconsume.sidecar.doctor.checks.transactions import transactions

@@ -13,12 +13,11 @@ from reconsume.sidecar.cli.doctor import compare
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.all_checks import Once, kafka_checks, local_checks, unreachable
 from reconsume.sidecar.doctor.checks.clock import judged
+from reconsume.sidecar.doctor.checks.control_log import in_force, policy, subscriptions
 from reconsume.sidecar.doctor.checks.groups import neighbours, strangers
 from reconsume.sidecar.doctor.checks.limits import metadata, packing, timeouts
-from reconsume.sidecar.doctor.checks.policy import in_force, policy
 from reconsume.sidecar.doctor.checks.progress import retention_of
 from reconsume.sidecar.doctor.checks.rights import lacking
-from reconsume.sidecar.doctor.checks.subscriptions import subscriptions
 from reconsume.sidecar.doctor.checks.topics import differing
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, ok, warn
 from reconsume.sidecar.doctor.runner import Check, run
