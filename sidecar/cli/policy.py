@@ -22,6 +22,7 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings.checks import short_waits_of_instances
 from reconsume.sidecar.settings.group_policy import (
     KEYS,
     differences,
@@ -33,11 +34,10 @@ from reconsume.sidecar.settings.group_policy import (
     policy_values,
     queues_of,
     read_assignments,
+    rule_named_by,
 )
 from reconsume.sidecar.settings.load import Loaded, load_with_origins
 from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.rule_edits import rule_named_by
-from reconsume.sidecar.settings.waits import short_waits_of_instances
 from reconsume.topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:
@@ -286,8 +286,8 @@ def origin_of(loaded: Loaded, key: str, record: Mapping[str, object]) -> str:
     """Return where a value comes from: the record, its key in the configuration, or the default."""
     if key in record:
         return "record"
-    layers, path = loaded.layers, KEYS[key]
-    return (layers.origin(path) if layers.gives(path) else None) or "default"
+    path = KEYS[key]
+    return (loaded.layers.origin(path) if path in loaded.settings.configured else None) or "default"
 
 
 def rule_rows(settings: Settings) -> Iterator[Row]:
