@@ -11,7 +11,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from typing import Generic, NamedTuple, TypeVar
 
 from reconsume.sidecar.clock import now
@@ -152,18 +151,23 @@ class Once(Generic[T]):
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call, self._lock = call, threading.Lock()
-        self._answer: Future[T] | None = None
+        self._answer: list[T] = []
+        self._fault: tuple[type[BrokerError], str] | None = None
+        """The class and the text of the error: the error itself would keep the frames that it has passed."""
 
     def __call__(self) -> T:
         """Return the result of the call. Raises BrokerError."""
         with self._lock:
-            if self._answer is None:
-                self._answer = Future()
+            if self._fault is not None:
+                kind, text = self._fault
+                raise kind(text)
+            if not self._answer:
                 try:
-                    self._answer.set_result(self._call())
+                    self._answer.append(self._call())
                 except BrokerError as fault:
-                    self._answer.set_exception(fault)
-        return self._answer.result()
+                    self._fault = type(fault), str(fault)
+                    raise
+            return self._answer[0]
 
 
 def run(checks: Sequence[Check]) -> Iterator[Report]:

@@ -7,6 +7,7 @@ from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import each_second, talk
 from reconsume.sidecar.operation import Operation, Outcome, Plan, Recorder, Report, run_recorded
+from reconsume.sidecar.printable import plural
 
 SHOWN = 20
 """Rows that a plan shows on the terminal; of more the number is printed. `--dry-run` prints all of them."""
@@ -14,7 +15,7 @@ SHOWN = 20
 
 def progress_line() -> Report:
     """Return a function that prints each second, on a terminal, how far an operation is."""
-    return each_second(lambda done, of: f"{done} of at most {of} records")
+    return each_second(lambda done, of: f"{done} of at most {plural(of, 'record')}")
 
 
 def carry_out(

@@ -68,7 +68,7 @@ def in_force(state: ControlState | None, settings: Settings) -> Settings:
 RETENTION = "retention.ms"
 CONFIRMED_MS = 10_000
 """ms after which every running instance has said that it obeys a hold."""
-LOOK = "see `holds` and `holds_ignored` in its /status"
+LOOK = "look at `holds_ignored` in its /status, and at its log"
 
 
 def holds(cluster: Cluster, state: ControlState | None, group: GroupShape, wall: int) -> list[Finding]:
