@@ -1,10 +1,10 @@
 """Publish this instance on the policy topic: its subscription, and the pace of its deliveries.
 
-A heartbeat is sent every 60 s, because the other instances drop an instance after 180 s. A change of the pace is sent
-within 15 s; within a second whether the instance works, and what it obeys of what operators say: commands wait for
-that. One that works answers another that does not: only a
-heartbeat behind its own lets that one leave the group (`core/participation.py`). A clean stop deletes the record. All
-calls come from the thread of the policy topic.
+A heartbeat is sent every 60 s, because the other instances drop an instance after 180 s. A change of the pace,
+or of an outage's cause, is sent within 15 s; within a second whether the instance works, and what it obeys of what
+operators say: commands wait for that. One that works answers another that does not: only a heartbeat behind its own
+lets that one leave the group (`core/participation.py`). A clean stop deletes the record. All calls come from the thread
+of the policy topic.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ LATE = 60_000
 
 
 ControlState: TypeAlias = tuple[str | None, bool, frozenset[tuple[str, int]], bool]
-"""What is published soon after it changes: the pace, whether retries are overdue, what the service rejects, and whether
-something of the sums is urgent."""
+"""What is published soon after it changes: the pace with the cause of an outage, whether retries are overdue, what the
+service rejects, and whether something of the sums is urgent."""
 
 
 class InstanceInfo(NamedTuple):
@@ -145,8 +145,10 @@ class Heartbeat:
     def _present(self) -> tuple[ControlState, PaceTold | None, int]:
         """Return the state whose change is published soon, and the values that are published with it."""
         pace, overdue = self._own.pace(), self._own.overdue()
-        # The first heartbeat often comes before the service was asked, and cannot say what keeps it away.
-        state = None if pace is None else f"{pace.state} {pace.reason}" if pace.state == "waiting" else pace.state
+        state = None if pace is None else f"{pace.state} {pace.cause} {pace.idle_since is not None}"
+        if pace is not None and pace.state == "waiting":
+            # The first heartbeat often comes before the service was asked, and cannot say what keeps it away.
+            state = f"{pace.state} {pace.reason}"
         refused = frozenset((one.topic, one.status) for one in self._own.refused()[:MOST_REFUSED])
         return (state, overdue >= LATE, refused, self._own.urgent()), pace, overdue
 
