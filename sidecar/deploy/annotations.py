@@ -6,9 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
-from reconsume.sidecar.settings.faults import sentence
-from reconsume.sidecar.settings.layers import Layers, read_environment
-from reconsume.sidecar.settings.load import STAND_INS, validate
+from reconsume.sidecar.settings.load import STAND_INS, Layers, read_environment, validate
 
 DOMAIN = "reconsume.io"
 LABEL = f"{DOMAIN}/inject"
@@ -175,9 +173,9 @@ def _setting_faults(annotations: SidecarAnnotations) -> list[str]:
             deliver = {"url": URL, **deliver}
         layers.tree = {**STAND_INS, **layers.tree, "deliver": deliver}
     _, wrong = validate(layers.tree)
-    problems = [sentence(fault, layers) for fault in wrong]
-    if problems and not annotations.config_map:
+    problems = layers.problems(wrong)
+    if wrong and not annotations.config_map:
         problems.append(
             "without a ConfigMap, group, topics, bootstrap servers and the URL (or another mode) must be given"
         )
-    return layers.faults + problems
+    return problems

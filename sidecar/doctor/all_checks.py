@@ -82,7 +82,7 @@ def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check
         Check("subscriptions", lambda: subscriptions(log(), own, now())),
         Check(
             "instances",
-            lambda: instances(state_of(log), settings.group, settings.listen, settings.api.token_file, now()),
+            lambda: instances(state_of(log), settings.group, settings.api.listen, settings.api.token_file, now()),
         ),
         *([] if settings.deliver.mode == "relay" else sum_checks(log, settings)),
         Check("policy", lambda: policy(log(), settings)),

@@ -16,8 +16,8 @@ from reconsume.sidecar.delivery.push.response_reader import Interpret
 from reconsume.sidecar.delivery.push.settings import PushSettings
 from reconsume.sidecar.delivery.push.target import Target
 from reconsume.sidecar.delivery.verdict import HTML
+from reconsume.sidecar.settings.deliver import Subscription
 from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.sections.deliver import Subscription
 
 TRIAL = b"Reconsume-Trial: 1\r\n"
 """The header of a made-up record: a service may answer such a request without doing its work."""

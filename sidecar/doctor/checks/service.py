@@ -14,8 +14,8 @@ from reconsume.sidecar.doctor.findings import Finding, fail, ok, warn
 from reconsume.sidecar.doctor.service_call import asked_health, tried
 from reconsume.sidecar.doctor.service_tls import certificate, clock, connect
 from reconsume.sidecar.masking import url_without_secrets
+from reconsume.sidecar.settings.deliver import Deliver, Subscription
 from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.sections.deliver import Deliver, Subscription
 from reconsume.topics.reasons import reason_text
 
 HERE = "start the service, or correct deliver.url; doctor must run where the sidecar runs, in its pod"

@@ -12,8 +12,8 @@ from reconsume.sidecar.delivery.push.credentials import CERTIFICATE, KEY, SECRET
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
 from reconsume.sidecar.doctor.findings import Finding, Status
 from reconsume.sidecar.doctor.service_tls import CLOCK_FAIL, CLOCK_WARN, SOON_DAYS, judged
+from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.sections.deliver import Deliver
 from tests.support.kafka.certificates import Authority
 from tests.support.service.greeter import Greeter
 from tests.support.service.stub_service import StubService, Talk, answer, ok

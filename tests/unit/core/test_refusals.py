@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from starlette.requests import Request
+
+from reconsume.sidecar.api.holds import shown_to
 from reconsume.sidecar.core.outcome import (
     CANCELLED,
     COMMITTED,
@@ -29,6 +32,7 @@ from reconsume.sidecar.core.pace.refusals import (
     without_text,
 )
 from reconsume.sidecar.core.record import Now, Record
+from reconsume.sidecar.http.calls import VALUES
 from tests.support.sidecar.push_requests import a_record
 
 REFUSED = Failed("http-415")
@@ -98,6 +102,8 @@ def test_what_the_service_said_last_is_in_the_hint_unless_texts_are_hidden(statu
         "body.id: Field required",
         True,
     )
+    open_to = [shown_to(Request({"type": "http", VALUES: sees}), {"all_refused": [shown]}) for sees in (True, False)]
+    assert open_to == [{"all_refused": [shown]}, {"all_refused": [without_text(shown)]}]
     hidden = without_text(shown)
     assert (hidden["text"], str(hidden["hint"]).startswith(SAID_ELSEWHERE)) == (None, True)
 
