@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from starlette.requests import Request
 
 from reconsume.sidecar.api.holds import shown_to
