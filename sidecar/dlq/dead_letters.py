@@ -47,7 +47,7 @@ from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, unled_partitions
-from reconsume.sidecar.kafka.client_config import BATCH_BYTES, follower_config, reader_config, whole_fetches
+from reconsume.sidecar.kafka.client_config import BATCH_BYTES, reader_config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
@@ -59,7 +59,7 @@ from reconsume.sidecar.kafka.errors import (
     sentence_of,
 )
 from reconsume.sidecar.kafka.messages import Reading, to_record
-from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
 from reconsume.sidecar.operation import Report
 
 CLIENT = "reconsume-dlq"
@@ -148,8 +148,7 @@ class Scan:
         self.complete = False
         """Whether all spans were read to their ends."""
         self._layout, self._report, self._reading = layout, report, reading
-        self._config = {**follower_config(letters.kafka, letters.names.redrive_group, CLIENT), **QUIET}
-        self._consumer = make_client(Consumer, self._config)
+        self._client = ScanClient(letters.kafka, letters.names.redrive_group, CLIENT, Fetches.UNTIL_GAP)
 
     def __enter__(self) -> Scan:
         return self
@@ -159,15 +158,13 @@ class Scan:
 
     def close(self) -> None:
         """End the client."""
-        self._consumer.close()
+        self._client.close()
 
     def __iter__(self) -> Iterator[Record]:
-        reader = RangeReader(self._consumer, self._layout, lambda: make_client(Consumer, whole_fetches(self._config)))
-        for message in reader.records(SILENCE):
+        for message in self._client.scan(self._layout, Bounds(SILENCE), expected="the records"):
             self.read += 1
             self._report(self.read, self.total)
             yield to_record(message, Partition(*partition_of(message)), 0, self._reading)
-        reader.expect_all("the records", SILENCE)
         self.complete = True
 
 
