@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def plural(count: int, noun: str) -> str:
-    """Return the count with its noun: `1 partition`, `2 partitions`, `2 retries`."""
+    """Return the count with its noun: `1 partition`, `2 retries`, `2 partitions or topics`."""
     return f"{count} {noun_of(count, noun)}"
 
 
@@ -12,6 +12,8 @@ def noun_of(count: int, noun: str) -> str:
     """Return the form of a noun that goes with a count, for pages that show the count apart from it."""
     if count == 1:
         return noun
+    if " or " in noun:
+        return " or ".join(noun_of(count, one) for one in noun.split(" or "))
     return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
 
 

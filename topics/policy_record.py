@@ -82,7 +82,8 @@ class PaceTold(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `since` is epoch ms. When the record was written, `in_flight` deliveries were in flight, of at most `limit`.
     `reason` says why the pace is not open, and `cause` what an outage is: unreachable, failing or unwell; None without
-    one. A field that is None is not written.
+    one. `idle_since`: in an outage, epoch ms since when no record was there to try the service with; None if one is in
+    flight, or outside an outage. A field that is None is not written.
     """
 
     state: Annotated[str, msgspec.Meta(max_length=32)]
@@ -91,12 +92,14 @@ class PaceTold(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: Long = ALWAYS_0
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ALWAYS_EMPTY
     cause: Annotated[str, msgspec.Meta(max_length=32)] | None = None
+    idle_since: Long | None = None
 
 
 class RefusedTold(msgspec.Struct, frozen=True):
     """A topic whose records the service rejects, each with this status of HTTP. `since` is epoch ms.
 
-    The rest is what was sent: `path` without its query, `content_type` empty for none.
+    The rest is what was sent: `path` without its query, `content_type` empty for none. `said`: the service said why, in
+    a text that heartbeats do not have, as it may quote a record's value.
     """
 
     topic: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
@@ -105,6 +108,7 @@ class RefusedTold(msgspec.Struct, frozen=True):
     method: Annotated[str, msgspec.Meta(max_length=32)] = "POST"
     path: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
     content_type: Annotated[str, msgspec.Meta(max_length=LONGEST_REASON)] = ""
+    said: bool = False
 
 
 class ReleaseTold(msgspec.Struct, frozen=True):

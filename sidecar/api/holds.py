@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.background import BoundedThreads
+from reconsume.sidecar.core.pace.refusals import without_text
 from reconsume.sidecar.errors import ContractError, RecordError
 from reconsume.sidecar.group_policy.operations import HoldStore, Selection, built, expect_main_topic
 from reconsume.sidecar.group_policy.state import rows_of
@@ -90,11 +91,13 @@ def hold_routes(holding: Holding, store: Callable[[], HoldStore], topics: Sequen
 
 
 def shown_to(request: Request, status: dict[str, object]) -> dict[str, object]:
-    """Return a status without the keys and the reasons of its holds, if the caller may not see them."""
-    rows = status.get("holds")
-    if may_see_values(request) or not isinstance(rows, list):
+    """Return a status without keys, the reasons of its holds and texts of the service, if the caller may not see
+    them."""
+    if may_see_values(request):
         return status
-    return {**status, "holds": [_without_values(row) for row in rows]}
+    rules = {"holds": _without_values, "all_refused": without_text}
+    hidden = {name: list(map(rule, rows)) for name, rule in rules.items() if isinstance(rows := status.get(name), list)}
+    return {**status, **hidden}
 
 
 def _without_values(row: Mapping[str, object]) -> dict[str, object]:

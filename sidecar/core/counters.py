@@ -57,7 +57,10 @@ class Histogram:
 
 
 class FirstFailure(NamedTuple):
-    """The first failure of a topic and class in a minute. `times`: how often the record had been retried."""
+    """The first failure of a topic and class in one lane since the log looked.
+
+    `times`: how often the record had been retried.
+    """
 
     id: str
     topic: str
@@ -79,7 +82,7 @@ class LaneCounters:
         self.failures: Counter[tuple[str, str]] = Counter()
         """Failed attempts by (main topic, class of the reason), for the log. A repetition in place counts too."""
         self.named: set[tuple[str, str]] = set()
-        """Those of which a failure was kept in this minute. The log takes them out."""
+        """Those of which a failure is kept in `first_failures`. The log takes them out."""
         self.first_failures: list[FirstFailure] = []
         """The first failure of each topic and class since the log took them."""
         self.hops = 0

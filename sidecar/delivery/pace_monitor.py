@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.lane.lane import Lane
 from reconsume.sidecar.core.pace.pace import AWAY, Cause, Change, Pace, State
-from reconsume.sidecar.core.pace.refusals import Refused, hint_of
+from reconsume.sidecar.core.pace.refusals import Refused, hint_of, quoted
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.delivery.push.access import Access
 from reconsume.sidecar.delivery.push.health_check import USUAL_TIMEOUT, HealthCheck
@@ -63,13 +63,18 @@ class PaceMonitor:
             self._health.close()
 
     def status(self) -> dict[str, object]:
-        """Return the pace for `/status`: its state, since when (epoch ms), why, and the cause of an outage."""
+        """Return the pace for `/status`: its state, since when (epoch ms), why, and the cause of an outage.
+
+        `idle_since`: epoch ms since when no record is there to probe the service with; None if one is in flight.
+        """
         pace = self._pace
         return {
             "pace": str(pace.state),
             "pace_since": pace.since.wall_ms,
             "pace_reason": pace.reason or None,
-            "outage": None if pace.cause is None else {"cause": str(pace.cause)},
+            "outage": None
+            if pace.cause is None
+            else {"cause": str(pace.cause), "idle_since": pace.idle_since(now().wall_ms)},
         }
 
     def _tick(self, moment: Now) -> None:
@@ -143,7 +148,7 @@ def log_change(change: Change, waiting: int, changes: int = 1) -> None:
 
 def log_refused(refused: Refused) -> None:
     """Log that the service rejects every record of a topic."""
-    sent, hint = refused.sent, hint_of(refused.status)
+    sent, hint = refused.sent, hint_of(refused.status, quoted(refused.text))
     text = "all of the last %d deliveries of %s failed with status %d; sent was %s %s with %s: %s"
     extra = {
         "event": "all-refused",

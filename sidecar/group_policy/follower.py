@@ -169,8 +169,10 @@ class Heartbeat:
     def _present(self) -> tuple[ControlState, PaceTold | None, int]:
         """Return the state whose change is published soon, and the values that are published with it."""
         pace, overdue = self._own.pace(), self._own.overdue()
-        # The first heartbeat often comes before the service was asked, and cannot say what keeps it away.
-        state = None if pace is None else f"{pace.state} {pace.reason}" if pace.state == "waiting" else pace.state
+        state = None if pace is None else f"{pace.state} {pace.cause} {pace.idle_since is not None}"
+        if pace is not None and pace.state == "waiting":
+            # The first heartbeat often comes before the service was asked, and cannot say what keeps it away.
+            state = f"{pace.state} {pace.reason}"
         refused = frozenset((one.topic, one.status) for one in self._own.refused()[:MOST_REFUSED])
         return (state, overdue >= LATE, refused, self._own.urgent()), pace, overdue
 

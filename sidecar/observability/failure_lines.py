@@ -1,12 +1,14 @@
 """Log why records fail: a line for each dead letter, and for each record that is parked or settled by hand.
 
-The first failure of each topic and class in a minute has a line, and once a minute a sum of all failures is logged.
+The first failure of each topic and class in a minute, of all lanes together, has a line. Once a minute a sum of all
+failures is logged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
@@ -81,6 +83,8 @@ class FailureSums:
     def __init__(self, lanes: Sequence[LaneCounters]) -> None:
         self._lanes = lanes
         self._before: Counter[tuple[str, str]] = Counter()
+        self._named_at: dict[tuple[str, str], float] = {}
+        """When a failure of a topic and class last had a line, by `time.monotonic`; only those of the last minute."""
 
     async def follow(self) -> NoReturn:
         """Log first failures each second, and a sum each minute, without end."""
@@ -94,9 +98,15 @@ class FailureSums:
                 self.log()
 
     def log_first(self) -> None:
-        """Log the first failure of each topic and class in this minute, unless that was done."""
+        """Log a failure of each topic and class that had no line for a minute, whichever lane it comes from."""
+        now = time.monotonic()
+        self._named_at = {cause: at for cause, at in self._named_at.items() if now - at < EVERY}
         for counters in self._lanes:
             for failure in counters.first_failures:
+                cause = (failure.topic, failure.reason)
+                if cause in self._named_at:
+                    continue
+                self._named_at[cause] = now
                 why = f"{failure.reason}: {failure.text}" if failure.text else failure.reason
                 extra = {
                     "event": "failure",
@@ -108,12 +118,11 @@ class FailureSums:
                 }
                 _LOG.info("%s failed after %s: %s", failure.id, plural(failure.times, "retry"), why, extra=extra)
             counters.first_failures.clear()
+            counters.named.clear()
 
     def log(self) -> None:
         """Log the failures since the last sum, in one line; nothing if there were none."""
         self.log_first()
-        for counters in self._lanes:
-            counters.named.clear()
         total: Counter[tuple[str, str]] = Counter()
         for counters in self._lanes:
             total.update(counters.failures)

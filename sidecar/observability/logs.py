@@ -33,6 +33,8 @@ LONGEST_LINE = 8 * 1024
 SHORTEST_CUT = 64
 """Characters of a value that is not cut any more."""
 FLUSH_WITHIN_S = 1.0
+LAST_EVENT = "stopped"
+"""The event of the last line of a sidecar that stops. All sums are written before it."""
 
 Format = Literal["json", "text"]
 _Event = MutableMapping[str, Any]
@@ -62,6 +64,8 @@ class LineHandler(logging.Handler):
                 shown = not self._passing.passes(record, now) or _as_debug(record)
                 admitted = shown and self._repeats.admit(record, now)
             if admitted:
+                for line in self._sums(now, early=True) if getattr(record, "event", None) == LAST_EVENT else ():
+                    self._lines.put_nowait(line)
                 self._lines.put_nowait(self.format(record))
         except queue.Full:
             self.lost += 1

@@ -190,7 +190,12 @@ class _Collector(Collector):
         outage = {str(cause): int(cause is pace.cause) for cause in Cause}
         yield gauge("outage", "1 while there is an outage of this cause.", ("cause",), singly(outage))
         entered = {str(state): pace.changes[state] for state in State}
-        yield counter("pace_changes", "How often each state was entered.", ("state",), singly(entered))
+        yield counter(
+            "pace_changes",
+            "How often each state was entered. An outage counts once, each of its probes as probing.",
+            ("state",),
+            singly(entered),
+        )
         limits = self._sources.dispatcher.limit_facts()
         waits = {(facts.limit, facts.topic or ""): int(facts.waits) for facts in limits}
         yield gauge("limit_waiting", "1 while records wait for a limit.", ("limit", "topic"), waits)

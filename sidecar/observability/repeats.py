@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
+from reconsume.sidecar.printable import plural
+
 WINDOW = 60.0
 """Seconds between two sums of one kind."""
 BURST = 5
@@ -234,7 +236,7 @@ def _sum(held: _Held, last: logging.LogRecord, seconds: float) -> logging.LogRec
     if isinstance(last.msg, dict):
         last.msg = last.msg | numbers
         return last
-    about = f", about {len(held.about)} partitions or topics" if held.about else ""
+    about = f", about {plural(len(held.about), 'partition or topic')}" if held.about else ""
     last.msg = f"{held.held} more in {seconds:.0f} s{about}; the last: {last.msg}"
     last.__dict__.update(numbers)
     return last

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-from reconsume.sidecar.clock import now
+from reconsume.sidecar.clock import now, wall
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import AWAY, State
@@ -128,7 +128,13 @@ def pace_told(dispatcher: Dispatcher, membership: GroupMembership) -> PaceTold:
     state = State.OUTAGE if pace.state in AWAY else pace.state
     cause = None if pace.cause is None else str(pace.cause)
     return PaceTold(
-        str(state), pace.since.wall_ms, dispatcher.in_flight, pace.limit, pace.reason[:LONGEST_REASON], cause
+        str(state),
+        pace.since.wall_ms,
+        dispatcher.in_flight,
+        pace.limit,
+        pace.reason[:LONGEST_REASON],
+        cause,
+        pace.idle_since(wall()),
     )
 
 
@@ -147,6 +153,7 @@ def refused_told(dispatcher: Dispatcher) -> tuple[RefusedTold, ...]:
             method=one.sent.method,
             path=one.sent.path[:LONGEST_REASON],
             content_type=one.sent.content_type[:LONGEST_REASON],
+            said=bool(one.text),
         )
         for one in refused_by(dispatcher)
     )

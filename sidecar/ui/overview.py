@@ -24,9 +24,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import inf, log1p, log10
 from typing import NamedTuple
 
-from reconsume.sidecar.core.pace.refusals import hint_of
+from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
+from reconsume.sidecar.core.pace.state_names import outage_now
 from reconsume.sidecar.group_policy.state import SILENT_AFTER
-from reconsume.sidecar.ui.templating import length
+from reconsume.sidecar.ui.templating import length, moment
 from reconsume.sidecar.view.query import DeadLetters, Due, LevelWaits, Minute, ViewQuery
 from reconsume.sidecar.view.storm import Failures, Rule, Storm, storm_of
 from reconsume.topics.durations import parse_duration, render_duration
@@ -45,21 +46,13 @@ MOST_REFUSED = 5
 MOST_HELD = 5
 """Holds that are shown; of more the number is given."""
 TEXTS = {
-    "outage": "Outage: only probes are delivered",
+    "outage": "Outage: now {}",
     "waiting": "Waiting: these instances take no records before their service is there",
     "throttled": "Throttled: the service asked for time. Deliveries are slowed down, and no retries are used up",
     "overdue": "Overdue: retries come later than they are due",
     "away": "Not well: these instances are outside the group, or their service cannot be reached",
 }
-"""For each kind of alarm, the worst first."""
-OUTAGES = {
-    "unreachable": "Outage: the service is unreachable. One record at a time probes it, and no retries are used up",
-    "failing": "Outage: the service fails everything. One record a second is delivered, and each failure uses up a "
-    "retry: records become dead letters when theirs are used up",
-    "unwell": "Outage: the health URL does not say that the service is well. Nothing is sent, and no retries are used "
-    "up",
-}
-"""For each cause of an outage."""
+"""For each kind of alarm, the worst first. That of an outage says what is so now."""
 REASONED = ("outage", "waiting", "throttled")
 """States of a pace that are alarms, with their reason."""
 MOST = 10_000
@@ -113,10 +106,13 @@ def signs_of(record: SubscriptionRecord) -> Iterator[Sign]:
     for one in record.all_refused:
         text = f"All refused: the service answers {one.status} to every record of {one.topic}"
         sent = " ".join(filter(None, (one.method, one.path, one.content_type)))
-        yield Sign("refused", text, one.since, f"Sent: {sent}. {hint_of(one.status)}")
+        hint = hint_of(one.status, SAID_ELSEWHERE if one.said else "")
+        yield Sign("refused", text, one.since, f"Sent: {sent}. {hint}")
     pace = record.pace
     if pace is not None and pace.state in REASONED:
-        yield Sign(pace.state, OUTAGES.get(pace.cause or "", TEXTS[pace.state]), pace.since, pace.reason)
+        now = outage_now(pace.cause, is_idle=pace.idle_since is not None)
+        idle = "" if pace.idle_since is None else f"No record since {moment(pace.idle_since)} UTC; before that: "
+        yield Sign(pace.state, TEXTS[pace.state].format(now), pace.since, idle + pace.reason)
     if record.overdue >= OVERDUE:
         yield Sign("overdue", TEXTS["overdue"], max(0, record.at - record.overdue))
     if record.well is False and (pace is None or pace.state not in ("outage", "waiting")):

@@ -1,4 +1,4 @@
-"""Detect a storm: one reason for most of the failures that the whole group has seen lately (contract 8.7).
+"""Detect a storm: one reason for most of the records of the whole group that failed lately (contract 8.7).
 
 Pure: counts come in as values from the view.
 """
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """The definition of a storm: in the last `window` ms at least `least` failures of one reason, and `share` of all
-    failures."""
+    """The definition of a storm: of the records that failed in the last `window` ms, at least `least`, and `share` of
+    all, failed last for one reason. A record counts once, however often it failed."""
 
     window: int
     share: float
@@ -29,7 +29,7 @@ class Failures(NamedTuple):
 
 
 class Storm(NamedTuple):
-    """The failures of one reason, out of all."""
+    """How many records failed last for one reason, out of all that failed."""
 
     reason: str
     failures: int

@@ -128,7 +128,7 @@ def test_a_story_has_outages_by_failures_in_it() -> None:
     check(world)
     found = Found(world)
     (process,) = world.processes
-    assert process.gate.pace.changes[State.OUTAGE] > 5  # each probe that fails
+    assert process.gate.pace.changes[State.PROBING] > 5  # each probe that fails
     assert process.gate.pace.state is State.OPEN
     assert 20 <= sum(map(len, found.copies.values())) <= 8 + 3 + 20 + 4
     assert not any(found.dead.values())

@@ -35,7 +35,7 @@ def sign_in(page: Any, who: str = "alice") -> None:
 
 def test_the_group_shows_states_what_is_due_reasons_topics_and_the_storm(open_page: Open, scene: Scene) -> None:
     page = open_page("/")
-    assert "http-503 is" in page.inner_text(".sign.storm")
+    assert re.search(r"http-503 is \d+ % of \d+ records that failed in the last", page.inner_text(".sign.storm"))
     assert int(page.inner_text("#tile-WAITING_RETRY b")) >= 420 + len(TOGETHER)
     assert page.locator(".due .bubble").count() > 10
     assert {"10s", "30s", "1m", "5m", "30m", "other"} == set(page.locator(".due .level title").all_text_contents())
@@ -161,6 +161,7 @@ def test_every_page_says_what_is_wrong_with_the_group(open_page: Open, scene: Sc
     outage.wait_for()
     assert "connection refused by 127.0.0.1:8080" in outage.inner_text()
     assert AWAY in outage.inner_text()
+    assert re.search(r"Outage for \d+\w+; now ", outage.inner_text()), "the duration is the outage's"
     assert page.locator("#alarms .notice", has_text="Overdue").count() == 1
 
 

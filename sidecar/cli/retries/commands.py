@@ -199,7 +199,8 @@ def stats(
     """Show the sums by minute, topic, level and reason.
 
     The running minute is among them; Spark's are final ten minutes later. Whether there is a storm of failures is told
-    from the records' present states: one reason with at least half of at least 100 failures in the last 5 minutes.
+    from the records' present states: one reason of at least 100 records, and of half of all that failed in the last
+    5 minutes.
 
     \b
     Example:

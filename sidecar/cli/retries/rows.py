@@ -121,7 +121,7 @@ def storm_text(failures: Failures, rule: Rule) -> str:
     if storm is None:
         return f"no storm: {plural(failures.total, 'record')} failed in the last {window}"
     share = round(100 * storm.failures / storm.of)
-    return f"storm: {storm.reason} is {share} % of {storm.of} failures in the last {window}"
+    return f"storm: {storm.reason} is {share} % of {plural(storm.of, 'record')} that failed in the last {window}"
 
 
 def journey(events: Sequence[Event]) -> Iterator[Row]:

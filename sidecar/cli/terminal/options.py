@@ -31,7 +31,12 @@ class Options:
 
     config: Annotated[
         Path | None,
-        typer.Option("-c", "--config", metavar="FILE", help="The configuration; reconsume.yaml where it is not given."),
+        typer.Option(
+            "-c",
+            "--config",
+            metavar="FILE",
+            help="The configuration. Default: reconsume.yaml; for dev up, that of its sample service.",
+        ),
     ] = None
     sets: Annotated[
         list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")

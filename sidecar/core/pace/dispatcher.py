@@ -180,7 +180,8 @@ class Dispatcher:
                 ready.ended(flow, len(records))
                 break
         if self.refusals is not None and self.refusals.rows:
-            self.refusals.note(records[0], COMMITTED, now)
+            for record in records:  # a partition of a level may have records of several topics
+                self.refusals.note(record, COMMITTED, now)
         if self.single_file.hung:
             self.single_file.hung.difference_update((record.source, record.offset) for record in records)
         for number, record in enumerate(records, 1):

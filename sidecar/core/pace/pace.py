@@ -62,6 +62,8 @@ PROBE_HANGS_MS = 5_000
 SLOW_FOR_MS = 10_000
 """ms of an open pace after which answered failures slow nothing down, even if the slow start has not reached the full
 number. With few records it may take days, and until then each partition would have only a share of the memory."""
+IDLE_AFTER_MS = 5_000
+"""ms without a record to probe with after which an outage is idle."""
 WELL_FOR_MS = 1_000
 """ms for which an answer of the health URL holds: if all records fail, it is asked once a second, not at each
 streak."""
@@ -148,8 +150,10 @@ class Pace:
         """Why there is an outage; None outside one."""
         self.since = since
         """When the outage or the throttle began, or when the pace was open again."""
+        self._probing_since = since
+        """When the last probe was allowed."""
         self.changes: Counter[State] = Counter()
-        """How often each state was entered."""
+        """How often each state was entered; an outage counts once, however many probes it has."""
         self.changed = changed
         """The callback for each change of state."""
         self.probe_at_ms = NEVER
@@ -205,6 +209,12 @@ class Pace:
         """Note that a record has gone out as a probe."""
         self._probes.append(record)
         self.probe_at_ms = now.steady_ms + PROBE_HANGS_MS
+
+    def idle_since(self, wall_ms: int) -> int | None:
+        """Return since when (epoch ms) an outage has had no record to probe with; None if it has. For any thread."""
+        since = self._probing_since.wall_ms
+        idle = self.state is State.PROBING and not self._probes and wall_ms - since >= IDLE_AFTER_MS
+        return since if idle else None
 
     def tick(self, now: Now, in_flight: int, *, full: bool = False) -> None:
         """Let more out when its time has come.
@@ -389,10 +399,13 @@ class Pace:
         """Change the state, and report the change."""
         if state is self.state:
             return
+        if state is State.PROBING:
+            self._probing_since = now
         was, self.state = self.state, state
         self.cause = self.cause if state in AWAY else None
         self.slowed = self.slowed and state is not State.THROTTLED  # then the service asks for time, and fails no more
-        self.changes[state] += 1
+        # A probe that fails goes back to the same outage.
+        self.changes[state] += state is not State.OUTAGE or was not in AWAY
         lasted_ms = now.steady_ms - self.since.steady_ms
         if not {was, state} <= AWAY:  # each probe is part of its outage
             self.since, self.reason = now, reason

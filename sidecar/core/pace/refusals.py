@@ -1,4 +1,5 @@
-"""Notice a service that rejects every record of a topic: ten deliveries in a row get one 4xx status. Pure.
+"""Notice a service that rejects every record of a topic: ten deliveries in a row, of at least three records, get one
+4xx status. Pure.
 
 The dispatcher calls `note` on the event loop with each outcome that may matter. `/status`, heartbeats, the log,
 `doctor` and the dashboard show what is in `refused`.
@@ -7,26 +8,30 @@ The dispatcher calls `note` on the event loop with each outcome that may matter.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.outcome import Committed, Expired, Failed, Outcome, Rejected
+from reconsume.sidecar.core.pace.pace import FAILING_RECORDS
 from reconsume.sidecar.core.record import Now, Record
 
 IN_A_ROW = 10
-"""Deliveries of a topic, retries included, that fail with the same status before this is reported."""
+"""Deliveries of a topic, retries included, that fail with the same status before this is reported. They are of at least
+FAILING_RECORDS different records, as in an outage: one record that is retried in place is not every record."""
 LOG_EVERY = 3_600_000
 """ms between two reports of a topic."""
 CLIENT_ERROR = re.compile(r"http-4[0-9]{2}")
 READS_NOTHING = (
-    "the service cannot read the request: compare what it expects with the content type (deliver.content_type), the "
+    "if the service cannot read the request, compare what it expects with the content type (deliver.content_type), the "
     "envelope (deliver.envelope) and the value, which may hold several lines of JSON"
 )
 NOT_THERE = "nothing takes a POST at this path: correct the path in deliver.url, or that of the topic"
 NOT_ALLOWED = "the service does not accept this caller: set deliver.bearer_token_file, or let it accept the sidecar"
+SAID_ELSEWHERE = "the service says why: see the sidecar's log (all-refused, failure), or the dead letters"
+"""What is said of a text of the service where the text itself may not be shown."""
 HINTS = {
     **dict.fromkeys((400, 415, 422), READS_NOTHING),
     **dict.fromkeys((404, 405), NOT_THERE),
@@ -46,13 +51,17 @@ class Sent(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A topic whose records the service rejects. `since_ms`: epoch ms of the first of these `deliveries`."""
+    """A topic whose records the service rejects. `since_ms`: epoch ms of the first of these `deliveries`.
+
+    `text`: what the service said last; empty if it said nothing. A text may quote a record's value.
+    """
 
     topic: str
     status: int
     since_ms: int
     deliveries: int
     sent: Sent
+    text: str = ""
 
 
 def status_of(refused: Refused) -> dict[str, object]:
@@ -63,22 +72,40 @@ def status_of(refused: Refused) -> dict[str, object]:
         "since": refused.since_ms,
         "deliveries": refused.deliveries,
         "sent": refused.sent._asdict(),
-        "hint": hint_of(refused.status),
+        "text": refused.text or None,
+        "hint": hint_of(refused.status, quoted(refused.text)),
     }
 
 
-def hint_of(status: int) -> str:
-    """Return the likely fix where a service answers this 4xx status to everything."""
-    return HINTS.get(status, "the log of the service may say why")
+def without_text(shown: Mapping[str, object]) -> dict[str, object]:
+    """Return what `/status` shows of a topic to callers who may not see texts."""
+    hint = hint_of(int(str(shown["status"])), SAID_ELSEWHERE if shown["text"] else "")
+    return {**shown, "text": None, "hint": hint}
+
+
+def quoted(text: str) -> str:
+    """Return a text of the service as the beginning of a hint."""
+    return f"the service says: {text}" if text else ""
+
+
+def hint_of(status: int, said: str = "") -> str:
+    """Return the likely fix where a service answers this 4xx status to everything, after what the service said."""
+    likely = HINTS.get(status, "" if said else "the log of the service may say why")
+    return "; ".join(filter(None, (said, likely)))
 
 
 class Row(msgspec.Struct):
-    """Failures of a topic with the same status, one after the other. `reason` is their class."""
+    """Failures of a topic with the same status, one after the other. `reason` is their class, `text` the last text.
+
+    `record_ids`: FAILING_RECORDS of their records, at most.
+    """
 
     reason: str
     since_ms: int
     deliveries: int = 0
     sent: Sent = Sent()
+    text: str = ""
+    record_ids: set[str] = msgspec.field(default_factory=set)
 
 
 class Refusals:
@@ -87,7 +114,7 @@ class Refusals:
     `describe` returns what a request with a record is. `report` gets each topic that is to be logged: when it is found
     out, and then at most once an hour until a delivery succeeds.
 
-    Invariant: a topic that is reported has a row, and as many deliveries as it takes.
+    Invariant: a topic that is reported has a row, and as many deliveries and records as it takes.
     """
 
     def __init__(
@@ -111,7 +138,7 @@ class Refusals:
                 self.rows.pop(record.main_topic, None)
                 self._refused.pop(record.main_topic, None)
             case Failed(asked=False) | Rejected() if CLIENT_ERROR.fullmatch(outcome.reason):
-                self._failed(record, outcome.reason, now)
+                self._failed(record, outcome, now)
             case Failed() | Rejected() | Expired():
                 if record.main_topic in self.rows:
                     self.rows[record.main_topic] = Row("", now.wall_ms)
@@ -121,18 +148,23 @@ class Refusals:
     def check(self) -> None:
         """Raise BrokenInvariantError if the invariant does not hold."""
         ensure(self._refused.keys() <= self.rows.keys(), "each topic that is reported has a row")
-        enough = all(row.deliveries >= IN_A_ROW for row in self._refused.values())
-        ensure(enough, f"each topic that is reported has {IN_A_ROW} deliveries")
+        enough = all(
+            row.deliveries >= IN_A_ROW and len(row.record_ids) == FAILING_RECORDS for row in self._refused.values()
+        )
+        ensure(enough, f"each topic that is reported has {IN_A_ROW} deliveries, of {FAILING_RECORDS} records")
 
-    def _failed(self, record: Record, reason: str, now: Now) -> None:
-        topic = record.main_topic
+    def _failed(self, record: Record, outcome: Failed | Rejected, now: Now) -> None:
+        topic, reason = record.main_topic, outcome.reason
         row = self.rows.get(topic)
         if row is None or row.reason != reason:
             row = self.rows[topic] = Row(reason, now.wall_ms)
         row.deliveries += 1
-        if row.deliveries < IN_A_ROW:
+        row.text = outcome.text or row.text
+        if len(row.record_ids) < FAILING_RECORDS:
+            row.record_ids.add(record.id)
+        if row.deliveries < IN_A_ROW or len(row.record_ids) < FAILING_RECORDS:
             return
-        if row.deliveries == IN_A_ROW:
+        if self._refused.get(topic) is not row:
             row.sent = self._describe(record)
             self._refused[topic] = row
         if now.steady_ms - self._reported_at.get(topic, -LOG_EVERY) >= LOG_EVERY:
@@ -142,4 +174,4 @@ class Refusals:
 
 def shown(topic: str, row: Row) -> Refused:
     """Return a row that is long enough to be reported."""
-    return Refused(topic, int(row.reason.removeprefix("http-")), row.since_ms, row.deliveries, row.sent)
+    return Refused(topic, int(row.reason.removeprefix("http-")), row.since_ms, row.deliveries, row.sent, row.text)

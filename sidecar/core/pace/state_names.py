@@ -27,6 +27,20 @@ class Cause(StrEnum):
 
 
 AWAY = frozenset({State.OUTAGE, State.PROBING})
+OUTAGE_NOW = {
+    Cause.UNREACHABLE: "the service is unreachable: one record at a time probes it, and no retries are used up",
+    Cause.FAILING: "one record a second is delivered, and all fail: each failure uses up a retry, and a record becomes "
+    "a dead letter when its retries are used up",
+    Cause.UNWELL: "the health URL does not say that the service is well: nothing is sent, and no retries are used up",
+}
+"""What is so in an outage now, by its cause. The cause may be newer than the outage, so its duration comes before."""
+
+
+def outage_now(cause: str | None, *, is_idle: bool) -> str:
+    """Return what is so in an outage now, for people. `is_idle`: no record is there to try the service with."""
+    if is_idle:
+        return "no record is ready for delivery: the next one shows whether the service is back"
+    return OUTAGE_NOW[Cause(cause)] if cause in set(Cause) else "only probes are delivered"
 
 
 class Change(NamedTuple):

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reconsume.sidecar.core.pace.refusals import hint_of
+from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
+from reconsume.sidecar.core.pace.state_names import outage_now
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.core.status import STOPPED
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
@@ -18,7 +19,7 @@ from reconsume.sidecar.http.sidecar_connection import SidecarConnection
 from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings.addresses import Listen
-from reconsume.topics.policy_record import RefusedTold, SubscriptionRecord
+from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 
 ASK_SECONDS = 3.0
 LARGEST_STATUS = 16 * 1024 * 1024
@@ -39,12 +40,6 @@ MORE_FILES = (
     "raise its limit of open files (ulimit -n, LimitNOFILE, or the container runtime's), or lower deliver.concurrency"
 )
 PACES = ("outage", "probing")
-OUTAGES = {
-    "unreachable": "now its service is unreachable, so that nothing is delivered",
-    "failing": "now one record a second is delivered, and all fail: each failure uses up a retry",
-    "unwell": "now its health URL does not say that the service is well, so that nothing is delivered",
-}
-"""What is so in an outage at present, by its cause. An outage can change its cause, so its duration stands before."""
 RUN = "start an instance"
 START = "start its service, or correct deliver.url and deliver.health_url"
 
@@ -70,8 +65,7 @@ def beating(name: str, beat: SubscriptionRecord, at: Now, local: str | None = No
     """
     pace = beat.pace
     if name != local:
-        since = 0 if pace is None else at.wall_ms - pace.since
-        paced = [] if pace is None else list(slowed(name, pace.state, since, pace.reason, pace.cause or ""))
+        paced = [] if pace is None else list(slowed(name, pace, at.wall_ms))
         if not paced and beat.well is False:
             text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
             paced = [warn(text, "look at its service, and at `state` in its /status")]
@@ -81,24 +75,30 @@ def beating(name: str, beat: SubscriptionRecord, at: Now, local: str | None = No
         yield warn(f"{name} has a retry that is {ago(beat.overdue)} late", SEE)
 
 
-def rejecting(name: str, refused: Sequence[RefusedTold], wall: int) -> Iterator[Finding]:
-    """Report the topics whose records the service of an instance rejects. `wall`: epoch ms."""
-    for one in refused:
+def rejecting(name: str, refused: Sequence[RefusedTold], wall: int, hints: Sequence[str] = ()) -> Iterator[Finding]:
+    """Report the topics whose records the service of an instance rejects. `wall`: epoch ms. `hints`: its own, if known.
+
+    A heartbeat has no text of the service, but its instance has it.
+    """
+    for number, one in enumerate(refused):
         sent = " ".join(filter(None, (one.method, one.path, one.content_type)))
         text = f"{name}: the service answers {one.status} to every record of {one.topic}, for {ago(wall - one.since)}"
-        yield fail(f"{text}; sent: {sent}", hint_of(one.status))
+        likely = hints[number] if hints else hint_of(one.status, SAID_ELSEWHERE if one.said else "")
+        yield fail(f"{text}; sent: {sent}", likely)
 
 
-def slowed(name: str, pace: str, duration: int, reason: str, cause: str = "") -> Iterator[Finding]:
-    """Report a pace that is not open. `duration`: ms for which it has lasted. `cause`: of an outage."""
-    said = f": {reason}" if reason else ""
-    why = f", for {ago(duration)}{said}"
-    if pace in PACES:
-        now = OUTAGES.get(cause, "now only probes are delivered")
-        yield fail(f"{name} has been in an outage for {ago(duration)}; {now}{said}", "look at its service")
-    elif pace == "throttled":
+def slowed(name: str, pace: PaceTold, wall: int) -> Iterator[Finding]:
+    """Report a pace that is not open. `wall`: epoch ms."""
+    said = f": {pace.reason}" if pace.reason else ""
+    duration = ago(wall - pace.since)
+    why = f", for {duration}{said}"
+    if pace.state in PACES:
+        now = outage_now(pace.cause, is_idle=pace.idle_since is not None)
+        none = "" if pace.idle_since is None else f" (none for {ago(wall - pace.idle_since)})"
+        yield fail(f"{name} has been in an outage for {duration}; now {now}{none}{said}", "look at its service")
+    elif pace.state == "throttled":
         yield warn(f"{name} is slowed down{why}", "look at its service")
-    elif pace == "waiting":
+    elif pace.state == "waiting":
         yield warn(f"{name} takes no records and waits for its service{why}", START)
 
 
@@ -121,7 +121,8 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
         )
     if status.get("missing_topics"):
         yield fail(f"{name} waits for topics: {listed(status['missing_topics'])}", hint("topics apply"))
-    yield from rejecting(name, [refused_of(one) for one in status.get("all_refused", ())], at.wall_ms)
+    shown = status.get("all_refused", ())
+    yield from rejecting(name, [refused_of(one) for one in shown], at.wall_ms, [str(one["hint"]) for one in shown])
     odd = {str(kind): int(count) for kind, count in status.get("odd_verdicts", {}).items()}
     if any(odd.values()):
         kinds = listed(f"{kind} ({count})" for kind, count in odd.items() if count)
@@ -129,7 +130,7 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
     if status.get("state") == "starting":
         yield warn(f"{name} has not started: {status.get('last_error') or 'it waits for Kafka'}", SEE)
     else:  # before that the service was not asked
-        yield from slowed(name, *standing_pace(status, at))
+        yield from slowed(name, standing_pace(status, at), at.wall_ms)
 
 
 def refused_of(shown: Mapping[str, Any]) -> RefusedTold:
@@ -145,13 +146,14 @@ def refused_of(shown: Mapping[str, Any]) -> RefusedTold:
     )
 
 
-def standing_pace(status: Mapping[str, Any], at: Now) -> tuple[str, int, str, str]:
-    """Return the pace in a `/status`, the ms for which it has lasted, why it is not open, and an outage's cause."""
+def standing_pace(status: Mapping[str, Any], at: Now) -> PaceTold:
+    """Return the pace in a `/status` as a heartbeat has it."""
     if status.get("waiting_since"):
-        return "waiting", at.wall_ms - int(status["waiting_since"]), str(status.get("waiting_reason") or ""), ""
+        return PaceTold("waiting", int(status["waiting_since"]), reason=str(status.get("waiting_reason") or ""))
     since, outage = int(status.get("pace_since", at.wall_ms)), status.get("outage") or {}
-    reason, cause = str(status.get("pace_reason") or ""), str(outage.get("cause", ""))
-    return str(status.get("pace")), at.wall_ms - since, reason, cause
+    reason, idle_since = str(status.get("pace_reason") or ""), outage.get("idle_since")
+    cause = str(outage.get("cause", ""))
+    return PaceTold(str(status.get("pace")), since, reason=reason, cause=cause, idle_since=idle_since)
 
 
 def status_of(group: str, here: Listen, token_file: str | None) -> Mapping[str, Any] | None:

@@ -80,6 +80,9 @@ def failures(state: ControlState | None, at: Now) -> list[Finding]:
         )
     if sums and findings == list(missing):
         total = f"{failed.total()} of {plural(attempts.total(), 'attempt')} failed in the last {ago(FAILURES_MS)}"
+        few = {name: count for name, count in attempts.items() if failed[name] >= WARN_SHARE * count and count < FEWEST}
+        if failed.total() and few:
+            total += f"; too few to judge: {few_attempts(few)}"
         findings.append(ok(total))
     return dated(findings, sums, oldest_ms)
 
@@ -148,6 +151,11 @@ def waiting(
 def ranked(counts: Mapping[str, int]) -> str:
     """Return reasons with their numbers, the most frequent first."""
     return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items(), key=lambda item: -item[1])[:10])
+
+
+def few_attempts(attempts: Mapping[str, int]) -> str:
+    """Return the topics with fewer attempts than a share is judged from, and how many they have."""
+    return listed(f"{name} has {count} of at least {plural(FEWEST, 'attempt')}" for name, count in attempts.items())
 
 
 def dated(findings: Sequence[Finding], sums: Sequence[InstanceSums], oldest_ms: int) -> list[Finding]:

@@ -164,7 +164,7 @@ def test_stats_are_the_sums_and_the_storm(call: Call, kafka: Broker, group: str,
     made = [json.loads(encode_row(row)) for row in (sums[1], sums[0])]
     assert rows(shown) == [{**row, "retries": row.pop("waiting")} for row in made]
     assert "retries" in call("stats", "-o", "table").stdout.splitlines()[1]
-    assert "storm: http-500 is 100 % of 100 failures in the last 5m" in shown.stderr
+    assert "storm: http-500 is 100 % of 100 records that failed in the last 5m" in shown.stderr
     assert len(rows(call("stats", "--since", "3h"))) == 3
 
 

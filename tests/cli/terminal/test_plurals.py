@@ -63,11 +63,14 @@ def test_the_search_finds_such_texts(tmp_path: Path) -> None:
 
 
 def test_the_plural_of_a_noun() -> None:
+    either = ["1 partition or topic", "2 partitions or topics"]
     counts = [
         plural(1, "delivery"),
         plural(2, "delivery"),
         plural(0, "copy"),
         plural(1, "dead letter"),
+        plural(1, "partition or topic"),
+        plural(2, "partition or topic"),
         plural(2, "key"),
     ]
-    assert counts == ["1 delivery", "2 deliveries", "0 copies", "1 dead letter", "2 keys"]
+    assert counts == ["1 delivery", "2 deliveries", "0 copies", "1 dead letter", *either, "2 keys"]

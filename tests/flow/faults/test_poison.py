@@ -89,6 +89,6 @@ def test_where_only_poison_is_left_it_comes_to_the_dlq(
     produce(group.bootstrap, group.main, values("poison", 30))
     sidecar.until(lambda: len(service.ledger.deliveries()) == 60, 60, "each has had its two attempts")
     assert time.monotonic() - begun < 60
-    assert sidecar.metric('reconsume_pace_changes_total{state="outage"}') >= 10
+    assert sidecar.metric('reconsume_pace_changes_total{state="probing"}') >= 10
     run = finish(group, service, sidecar, 0)
     assert (run.report.dead_lettered, run.report.waiting, run.spent) == (30, 0, 30)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconsume.sidecar.core.pace.refusals import hint_of
+from reconsume.sidecar.core.pace.refusals import hint_of, quoted
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, produce
@@ -39,7 +39,8 @@ def test_a_service_that_rejects_everything_is_named_until_it_takes_a_record(
         "status": 415,
         "deliveries": 20,
         "sent": {"method": "POST", "path": "/events", "content_type": "application/octet-stream"},
-        "hint": hint_of(415),
+        "text": "JSON, please",
+        "hint": hint_of(415, quoted("JSON, please")),
     }
     produce(group.bootstrap, group.main, [Out(b"good", b"key")])
     sidecar.until(lambda: refused(sidecar) == [], 60, "it is over")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.sidecar.core.pace.refusals import hint_of
+from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of, quoted
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.instances import beating, instances, standing
 from reconsume.sidecar.doctor.checks.service import delivered, delivered_to_each, service
@@ -93,15 +93,17 @@ def test_a_service_that_rejects_every_record_is_a_failure_of_its_instance_and_of
     """Given an entry of `all_refused`, then the check names topic, status and what was sent, with the likely fix."""
     sent = {"method": "POST", "path": "/events", "content_type": "text/csv"}
     entry = {"topic": "orders", "status": 415, "since": AT.wall_ms - 65_000, "deliveries": 12, "sent": sent}
+    entry["hint"] = hint_of(415, quoted("JSON, please"))
     [here] = standing({"instance": "pod-1", "partitions": [], "waiting_since": None, "all_refused": [entry]}, AT)
-    told = RefusedTold("orders", 415, AT.wall_ms - 65_000, *sent.values())
+    told = RefusedTold("orders", 415, AT.wall_ms - 65_000, *sent.values(), said=True)
     record = SubscriptionRecord({"orders": "*"}, AT.wall_ms - 1_000, None, all_refused=(told,))
     [beat] = beating("pod-1", record, AT)
     for found in (here, beat):
         assert found.status is Status.FAIL
         assert "pod-1: the service answers 415 to every record of orders" in found.finding
         assert "POST /events text/csv" in found.finding
-        assert found.mend == hint_of(415)
+    assert here.mend == f"the service says: JSON, please; {hint_of(415)}"
+    assert beat.mend == f"{SAID_ELSEWHERE}; {hint_of(415)}", "a heartbeat has no text of the service"
 
 
 def test_a_trial_that_reaches_nobody_fails(tmp_path: Path) -> None:

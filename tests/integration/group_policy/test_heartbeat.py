@@ -77,6 +77,19 @@ def test_another_pace_is_told_at_once_and_the_same_one_is_not(pod: Pod) -> None:
     until(lambda: pod.told() == [PaceTold("open", 1), away, "gone"], SECONDS, "it is told")
 
 
+def test_another_cause_of_an_outage_is_told_soon_too_and_so_is_that_nothing_is_there_to_try(pod: Pod) -> None:
+    """Given a heartbeat that has just told of an outage, then its new cause is told when the next one may be."""
+    presence = pod.presence(0.3)
+    pod.pace = failing = PaceTold("outage", 5, 1, 1, "http-500", "failing")
+    presence.tell()
+    idle = PaceTold("outage", 5, 0, 1, "http-500", "failing", 17)
+    expected = [failing]
+    for pod.pace in (idle, PaceTold("outage", 5, 1, 1, "refused", "unreachable")):
+        expected.append(pod.pace)
+        until(lambda: presence.turn(there=True) or pod.told() == expected, SECONDS, "it is told")
+    presence.take_back()
+
+
 def test_a_pace_that_flaps_is_told_no_more_often_than_that(pod: Pod) -> None:
     presence = pod.presence(3_600.0)
     presence.tell()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from starlette.requests import Request
 
+from reconsume.sidecar.api.holds import shown_to
 from reconsume.sidecar.core.outcome import (
     CANCELLED,
     COMMITTED,
@@ -17,8 +19,19 @@ from reconsume.sidecar.core.outcome import (
     Rejected,
     Throttled,
 )
-from reconsume.sidecar.core.pace.refusals import IN_A_ROW, LOG_EVERY, Refusals, Refused, Sent, hint_of, status_of
+from reconsume.sidecar.core.pace.refusals import (
+    IN_A_ROW,
+    LOG_EVERY,
+    SAID_ELSEWHERE,
+    Refusals,
+    Refused,
+    Sent,
+    hint_of,
+    status_of,
+    without_text,
+)
 from reconsume.sidecar.core.record import Now, Record
+from reconsume.sidecar.http.calls import VALUES
 from tests.support.sidecar.push_requests import a_record
 
 REFUSED = Failed("http-415")
@@ -32,6 +45,8 @@ class World:
         self.reported: list[Refused] = []
         self.described: list[Record] = []
         self.now = 1_000
+        self.records, self.several = 0, True
+        """How many deliveries have ended, and whether each is of another record."""
         self.refusals = Refusals(self._describe, self.reported.append)
 
     def _describe(self, record: Record) -> Sent:
@@ -41,7 +56,10 @@ class World:
     def end(self, *outcomes: Outcome, topic: str = "orders") -> None:
         """Deliveries of a topic that end one after the other."""
         for outcome in outcomes:
-            record = a_record(source=a_record().source._replace(topic=topic))
+            self.records += 1
+            record = a_record(
+                source=a_record().source._replace(topic=topic), offset=self.records if self.several else 1
+            )
             self.refusals.note(record, outcome, Now(50_000 + self.now, self.now))
 
 
@@ -56,6 +74,37 @@ def test_ten_failures_in_a_row_with_the_same_4xx_are_told_once() -> None:
     world.end(REFUSED)
     assert world.refusals.refused == (told._replace(deliveries=IN_A_ROW + 1),)
     assert len(world.reported) == len(world.described) == 1
+
+
+def test_one_record_that_is_retried_in_place_is_not_every_record() -> None:
+    """Given one record that is refused over and over, then nothing is told until two others are refused too."""
+    world = World()
+    world.several = False
+    world.end(*[REFUSED] * (3 * IN_A_ROW))
+    assert world.refusals.refused == ()
+    world.several = True
+    world.end(REFUSED)
+    assert world.refusals.refused == ()
+    world.end(REFUSED)
+    assert [one.deliveries for one in world.refusals.refused] == [3 * IN_A_ROW + 2]
+    assert len(world.reported) == 1
+    world.refusals.check()
+
+
+@pytest.mark.parametrize("status", [422, 409])
+def test_what_the_service_said_last_is_in_the_hint_unless_texts_are_hidden(status: int) -> None:
+    world = World()
+    said = [Failed(f"http-{status}", text) for text in ("body.sku: Field required", "body.id: Field required", "")]
+    world.end(*said * IN_A_ROW)
+    shown = status_of(world.refusals.refused[0])
+    assert (shown["text"], str(shown["hint"]).startswith("the service says: body.id: Field required")) == (
+        "body.id: Field required",
+        True,
+    )
+    open_to = [shown_to(Request({"type": "http", VALUES: sees}), {"all_refused": [shown]}) for sees in (True, False)]
+    assert open_to == [{"all_refused": [shown]}, {"all_refused": [without_text(shown)]}]
+    hidden = without_text(shown)
+    assert (hidden["text"], str(hidden["hint"]).startswith(SAID_ELSEWHERE)) == (None, True)
 
 
 def test_a_dead_letter_by_its_status_is_a_failure_too() -> None:
@@ -134,6 +183,7 @@ def test_a_service_that_answers_another_status_now_is_told_with_that_one() -> No
         "since": 51_000,
         "deliveries": IN_A_ROW,
         "sent": {"method": "POST", "path": "/events", "content_type": "text/csv"},
+        "text": None,
         "hint": hint_of(404),
     }
 

@@ -64,6 +64,15 @@ def test_a_topic_that_fails_is_named_with_its_reasons_the_most_frequent_first() 
     assert "orders: 75% of 40 attempts failed in the last 5m: 25 http-500, 5 timeout" in str(failures(heard(sums), NOW))
 
 
+def test_too_few_attempts_are_ok_and_the_finding_says_that_they_are_too_few() -> None:
+    (one,) = failures(heard(InstanceSums(OLD, failures=[TopicFailures("orders", 13, 12, {"http-500": 12})])), NOW)
+    assert one.status is Status.OK
+    text = "12 of 13 attempts failed in the last 5m; too few to judge: orders has 13 of at least 20 attempts"
+    assert one.finding.startswith(text)
+    (one,) = failures(heard(InstanceSums(OLD, failures=[TopicFailures("orders", 13, 1, {})])), NOW)
+    assert "too few" not in one.finding, "few of them failed"
+
+
 def test_dead_letters_warn_from_the_first_one_and_never_fail() -> None:
     sums = InstanceSums(OLD, dead_letters=[TopicDeadLetters("orders", {"http-422": 9})])
     (one,) = dead_letters(heard(sums, sums), NOW)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from reconsume.sidecar.core.counters import MOST_REASONS, LaneCounters
-from reconsume.sidecar.observability.failure_lines import MOST_NAMED, FailureSums, log_dead_letter
+from reconsume.sidecar.observability import failure_lines
+from reconsume.sidecar.observability.failure_lines import EVERY, MOST_NAMED, FailureSums, log_dead_letter
 from reconsume.sidecar.observability.logs import Format, configure
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.transitions import DeadLetter
@@ -58,9 +60,11 @@ def test_no_text_of_a_service_makes_a_second_line_or_moves_a_cursor(form: Format
     assert told[:-1].isprintable()
 
 
-def sums(lane: LaneCounters, caplog: pytest.LogCaptureFixture) -> tuple[FailureSums, Any]:
+def sums(
+    lane: LaneCounters, caplog: pytest.LogCaptureFixture, retries: LaneCounters | None = None
+) -> tuple[FailureSums, Any]:
     caplog.set_level(logging.INFO, "reconsume.failures")
-    return FailureSums([lane, LaneCounters()]), lambda: [vars(record) for record in caplog.records]
+    return FailureSums([lane, retries or LaneCounters()]), lambda: [vars(record) for record in caplog.records]
 
 
 def test_a_minute_is_one_line_with_the_failures_by_topic_and_class(caplog: pytest.LogCaptureFixture) -> None:
@@ -95,18 +99,18 @@ def test_many_classes_fill_neither_the_line_nor_the_memory(caplog: pytest.LogCap
 
 
 def test_the_first_failure_of_each_class_and_topic_in_a_minute_has_a_line_with_its_id_and_text(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lane = LaneCounters()
-    told, lines = sums(lane, caplog)
-    for text in ("no sku 7", "no sku 8"):
-        lane.failed(a_record(), "http-422", text)
-        told.log_first()
+    """Given failures of both lanes, then one line tells of a class and topic, and the next one is a minute later."""
+    lane, retries, clock = LaneCounters(), LaneCounters(), [0.0]
+    monkeypatch.setattr(failure_lines, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    told, lines = sums(lane, caplog, retries)
+    failures = ((0, lane, "no sku 7"), (1, lane, "no sku 8"), (EVERY - 1, retries, "no sku 9"), (EVERY, lane, "no 10"))
+    for clock[0], counters, text in failures:
+        counters.failed(a_record(), "http-422", text)
+        told.log()
     lane.failed(a_record(), "timeout")
     told.log_first()
-    firsts = [(line["reason"], line["text"], line["topic"], line["id"]) for line in lines()]
-    assert firsts == [("http-422", "no sku 7", "orders", a_record().id), ("timeout", "", "orders", a_record().id)]
-    told.log()
-    lane.failed(a_record(), "http-422", "no sku 9")
-    told.log_first()
-    assert lines()[-1]["text"] == "no sku 9", "another minute"
+    firsts = [(line["reason"], line["text"], line["topic"]) for line in lines() if line["event"] == "failure"]
+    assert firsts == [("http-422", "no sku 7", "orders"), ("http-422", "no 10", "orders"), ("timeout", "", "orders")]
+    assert lines()[0]["id"] == a_record().id

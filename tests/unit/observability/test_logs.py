@@ -185,6 +185,18 @@ def test_a_sum_is_written_when_its_window_is_over_though_no_further_line_comes(s
     assert lines(stream, handler)[0]["about"] == 2
 
 
+def test_the_sums_come_before_the_last_line_of_a_sidecar_that_stops(start: Start) -> None:
+    stream = io.StringIO()
+    handler = start(stream)
+    for _ in range(3):
+        logging.getLogger("reconsume.committer").warning("no leader", extra={"about": ["orders[0]"]})
+    logging.getLogger("reconsume.sidecar").info("stopped", extra={"event": "stopped"})
+    handler.close()
+    written = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line.get("kept_back") for line in written] == [None, 2, None]
+    assert written[1]["message"] == "2 more in 0 s, about 1 partition or topic; the last: no leader"
+
+
 def test_a_full_pipe_at_stderr_costs_lines_and_no_time(start: Start) -> None:
     """Given nobody who reads stderr, then logging goes on at once, what finds no room is counted, the rest comes."""
     reader, writer = os.pipe()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reconsume.sidecar.core.pace.refusals import hint_of
+from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
+from reconsume.sidecar.doctor.checks.instances import slowed
 from reconsume.sidecar.ui.overview import OVERDUE, Alarm, alarms
+from reconsume.sidecar.ui.templating import moment
 from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 
 NOW = 1_763_690_000_000
@@ -64,8 +66,18 @@ def test_instances_with_the_same_alarm_are_one_line_since_the_first_of_them() ->
     ],
 )
 def test_each_cause_of_an_outage_has_a_text_of_its_own(cause: str, says: str) -> None:
-    (alarm,) = seen(billing=beat(PaceTold("outage", NOW, cause=cause)))
-    assert says in alarm.text
+    pace = PaceTold("outage", NOW, cause=cause)
+    (alarm,) = seen(billing=beat(pace))
+    waits = replace(pace, idle_since=NOW - 65_000, reason="http-500")
+    (idle,) = seen(billing=beat(waits))
+    (found,), (nothing,) = (list(slowed("pod", one, NOW)) for one in (pace, waits))
+    for text in (alarm.text, found.finding):
+        assert says in text
+    for text in (idle.text, nothing.finding):
+        assert says not in text
+        assert "the next one shows whether the service is back" in text
+    assert idle.reason == f"No record since {moment(NOW - 65_000)} UTC; before that: http-500"
+    assert "the service is back (none for 1m5s): http-500" in nothing.finding
 
 
 def test_two_causes_at_a_time_are_two_alarms() -> None:
@@ -81,3 +93,5 @@ def test_a_topic_that_a_service_rejects_is_an_alarm_with_what_was_sent_and_the_f
     assert alarm.text == "All refused: the service answers 415 to every record of orders"
     assert alarm.reason == f"Sent: POST /events text/csv. {hint_of(415)}"
     assert (alarm.since, alarm.who) == (NOW - 95_000, "pod_0, pod_1")
+    (alarm,) = seen(pod_0=beat(all_refused=(replace(told, said=True),)))
+    assert alarm.reason == f"Sent: POST /events text/csv. {SAID_ELSEWHERE}; {hint_of(415)}"

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from reconsume.sidecar.core.outcome import COMMITTED, Throttled
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Throttled
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.refusals import IN_A_ROW, Refusals
 from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
 from reconsume.sidecar.core.record import Now, Partition, Record
 from tests.sim.samples import record
@@ -60,6 +61,18 @@ PACES: dict[str, Callable[[], Pace]] = {
     "at the end of a slow start": lambda: Pace(64, start=62),
     "after a throttle": throttled,
 }
+
+
+def test_each_topic_of_a_level_that_topics_share_is_known_to_be_taken() -> None:
+    """Given records of two topics that one answer commits, then neither is rejected any more."""
+    dispatcher, _ = all_out(Pace(64), (MINE, 2))
+    refusals = dispatcher.refusals = Refusals()
+    for topic in ("orders", "bills"):
+        for offset in range(IN_A_ROW):
+            refusals.note(record(offset, source=Partition(topic, 0)), Failed("http-409"), NOW)
+    assert len(refusals.refused) == 2
+    dispatcher.committed_many([record(0, source=MINE), record(1, source=Partition("bills", 0))], NOW)
+    assert (refusals.refused, refusals.rows) == ((), {})
 
 
 @pytest.mark.parametrize("pace", PACES.values(), ids=PACES)

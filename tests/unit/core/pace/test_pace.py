@@ -145,7 +145,7 @@ def test_each_change_is_told_with_its_reason_and_how_long_it_lasted() -> None:
         Change(State.PROBING, State.THROTTLED, "the service asked for 1000 ms", 300),
         Change(State.THROTTLED, State.OPEN, "", 200),
     ]
-    assert pace.changes == {State.OUTAGE: 2, State.PROBING: 2, State.THROTTLED: 1, State.OPEN: 1}
+    assert pace.changes == {State.OUTAGE: 1, State.PROBING: 2, State.THROTTLED: 1, State.OPEN: 1}
 
 
 OUTCOMES = st.sampled_from([COMMITTED, BAD, BUSY, AWAY, CANCELLED, Rejected("x"), Failed("asked", asked=True)])

@@ -3,7 +3,7 @@
 import pytest
 
 from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Outcome, output_refused
-from reconsume.sidecar.core.pace.pace import FIRST_PROBE_MS, LAST_PROBE_MS, PROBE_HANGS_MS, Pace, State
+from reconsume.sidecar.core.pace.pace import FIRST_PROBE_MS, IDLE_AFTER_MS, LAST_PROBE_MS, PROBE_HANGS_MS, Pace, State
 from reconsume.sidecar.core.record import NEVER
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, OTHER, RECORD, at, paced, probe, probing
@@ -30,6 +30,18 @@ def test_one_success_between_failures_shows_that_the_service_is_there() -> None:
 def test_outputs_that_are_refused_say_nothing_against_the_service() -> None:
     refused = output_refused("one verdict for many records cannot have outputs")
     assert rows(5, *[(offset, refused) for offset in range(50)]).state is State.OPEN
+
+
+def test_an_outage_without_a_record_to_probe_with_says_since_when() -> None:
+    pace = rows(5, *[(offset, BAD) for offset in range(5)])
+    assert pace.idle_since(10_000) is None, "a pause"
+    pace.tick(at(FIRST_PROBE_MS), 0)
+    since = at(FIRST_PROBE_MS).wall_ms
+    assert (pace.idle_since(since + IDLE_AFTER_MS - 1), pace.idle_since(since + IDLE_AFTER_MS)) == (None, since)
+    pace.sent(RECORD, at(20_000))
+    assert pace.idle_since(since + 60_000) is None, "a probe is in flight"
+    pace.note(RECORD, COMMITTED, at(20_100))
+    assert pace.idle_since(since + 60_000) is None, "it is over"
 
 
 @pytest.mark.parametrize("different", [1, 2])
