@@ -3,33 +3,37 @@
 The order prevents false alarms while the group is running. The first progress is read before the end offsets, so that
 every record which follows from it is read. Records that arrive during the first look are read in a second one. Every
 companion of a record of the first look is there by then. The progress that sources are compared with is read last.
+
+What is read becomes facts (`parsing.py`) in a temporary file (`store.py`), by the id of their record. The rules
+(`rules.py`) judge one record after another. What the topics do not show is said (`unknowns.py`). The command `audit`
+calls this, on its one thread.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.audit.copy_rules import judge
-from reconsume.sidecar.audit.facts import Finding, Known, Number, Terms
-from reconsume.sidecar.audit.output_rules import judge_outputs
-from reconsume.sidecar.audit.outputs import OutputReading
-from reconsume.sidecar.audit.parsing import TopicRecord, fact_in, main_fact, only_postponed
-from reconsume.sidecar.audit.reader import AuditKafka
-from reconsume.sidecar.audit.scope import Survey, survey_of, terms_of
-from reconsume.sidecar.audit.store import AuditStore
+from reconsume.sidecar.audit.facts import Finding, Known, Number, Terms, topics_of
+from reconsume.sidecar.audit.parsing import fact_in, main_fact, only_postponed, output_fact
+from reconsume.sidecar.audit.reader import CLIENT, AuditReader
+from reconsume.sidecar.audit.rules import judge, judge_outputs
+from reconsume.sidecar.audit.store import AuditStore, Table
 from reconsume.sidecar.audit.unknowns import Horizon, Unknown, known_of, unknown_of
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import Span
+from reconsume.sidecar.kafka.admin.descriptions import Span, Topic
 from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.policy import allowed_outputs_of
 from reconsume.topics.names import Kind
+from reconsume.topics.outputs import literal_start
 
 OPEN_MS = 20_000
 """ms before a record that could not be read. Younger records may have companions in its transaction. Reconsume's
@@ -57,6 +61,66 @@ class AuditRequest(NamedTuple):
     outputs: bool = True
 
 
+class Survey(NamedTuple):
+    """The group's topics that exist: by kind each with its delay in ms, and as the cluster describes them."""
+
+    own: Mapping[Kind, Mapping[str, int]]
+    topics: Mapping[str, Topic]
+    is_relay: bool
+
+    @property
+    def waits(self) -> dict[str, int]:
+        """Every topic where copies wait, with its delay in ms."""
+        return {**self.own.get(Kind.LEVEL, {}), **self.own.get(Kind.ORDERED, {}), **self.own[Kind.READY]}
+
+    @property
+    def configs(self) -> dict[str, Mapping[str, str]]:
+        """The settings of each topic."""
+        return {name: topic.config for name, topic in self.topics.items()}
+
+    @property
+    def retries(self) -> list[Number]:
+        """The partitions whose progress the retry lane commits; the service of a relay reads the ready topic."""
+        return self.partitions(Kind.LEVEL) if self.is_relay else self.partitions(Kind.LEVEL, Kind.READY)
+
+    def partitions(self, *kinds: Kind) -> list[Number]:
+        """Return the partitions of the topics of these kinds."""
+        names = (name for kind in kinds for name in self.own.get(kind, {}))
+        return [partition for name in names for partition in self.topics[name].all_partitions]
+
+
+def survey_of(settings: Settings, cluster: Cluster, there: Iterable[str]) -> Survey:
+    """Return what to read of the topics that exist.
+
+    Raises BrokerError, and ContractError if a required topic is missing, or if the group is a broadcast.
+    """
+    own = topics_of(settings.names, settings.topic_names, there)
+    if settings.deliver.broadcast:
+        raise ContractError("a broadcast retries nothing, and has no topics to audit")
+    absent = [kind for kind in (Kind.EVENTS, Kind.READY, Kind.DLQ) if kind not in own]
+    if absent:
+        raise ContractError(f"the group has no {' and no '.join(absent)} topic; `{hint('topics apply')}` makes them")
+    topics = cluster.find(name for topics in own.values() for name in topics)
+    return Survey(own, topics, settings.deliver.mode == "relay")
+
+
+def terms_of(settings: Settings, survey: Survey, known: Known, ask: AuditRequest) -> Terms:
+    """Return the terms of the group, without its progress and the offsets of its main topics."""
+    return Terms(
+        names=settings.names,
+        delays=survey.waits,
+        dlqs=frozenset(survey.own[Kind.DLQ]),
+        known=known,
+        slack=ask.slack,
+        relay=survey.is_relay,
+        in_memory=settings.deliver.order != "none" or settings.deliver.mode == "pull",
+        foreign=bool(settings.retry.understand),
+        compacted=frozenset(name for name, config in survey.configs.items() if "compact" in config["cleanup.policy"]),
+        mains=frozenset(settings.topic_names),
+        compare=ask.compare,
+    )
+
+
 class Audit:
     """One audit. A context manager; `findings` does the work, and the other attributes are complete after it.
 
@@ -73,7 +137,7 @@ class Audit:
         self.unknown: list[Unknown] = []
         """Facts that cannot be known, one sentence each. If there are any, the audit is incomplete."""
         self._settings, self._ask, self._tell = settings, ask, tell
-        self._sources = frozenset[str]()
+        self._cluster = Cluster(settings.kafka, CLIENT)
         self._stack = ExitStack()
 
     def __enter__(self) -> Audit:
@@ -84,136 +148,130 @@ class Audit:
 
     def findings(self) -> Iterator[Finding]:
         """Read the topics, then yield all findings."""
-        names = self._settings.names
-        kafka = self._stack.enter_context(AuditKafka(self._settings.kafka, names.retry_group))
         store = self._stack.enter_context(AuditStore())
-        terms = self._collect(kafka, store)
+        terms = self._collect(store)
         total = store.count()
         for facts in store.by_record():
             self.judged_records += 1
-            if self.judged_records % 5_000 == 0:
+            if self.judged_records % TOLD_EVERY == 0:
                 self._tell("judging", self.judged_records, total)
             yield from judge(facts, terms)
-        for outputs in store.outputs_by_record():
+        for outputs in store.by_record(Table.OUTPUT):
             yield from judge_outputs(outputs, store.facts_of(outputs[0].id), terms)
         self.unknown += [Unknown(f"of {identity} only a part was looked at: it is a flood") for identity in store.cut]
 
-    # --- what is committed -------------------------------------------------------------------------------------------
-
-    def _progress(self, kafka: AuditKafka, survey: Survey, *, stable: bool) -> dict[Number, Progress]:
-        names = self._settings.names
-        main = kafka.progress(names.group, survey.mains, stable=stable)
-        return main | kafka.progress(names.retry_group, survey.retries, stable=stable)
-
-    # --- reading -----------------------------------------------------------------------------------------------------
-
-    def _collect(self, kafka: AuditKafka, store: AuditStore) -> Terms:
+    def _collect(self, store: AuditStore) -> Terms:
         """Read everything, in the order that the module docstring explains. Return the terms to judge by."""
-        survey = survey_of(settings := self._settings, kafka.topics())
-        self._sources = frozenset((*settings.topic_names, *survey.waits))
-        began = now().wall_ms
-        before = self._progress(kafka, survey, stable=False)
-        service = kafka.progress(settings.names.group, survey.ready, stable=False)
-        first = kafka.marks(survey.read)
-        starts = kafka.starts(first, self._ask.since)
-        ends = {partition: mark.end for partition, mark in first.items()}
-        self._take("reading", kafka, store, survey, starts, ends, later=False)
-        if self._ask.outputs:
-            self._read_outputs(store, survey)
-        last = {partition: mark.end for partition, mark in kafka.marks(survey.read).items()}
-        if not kafka.stuck:
-            self._take("reading what came meanwhile", kafka, store, survey, ends, last, later=True)
+        settings, ask, cluster, began = self._settings, self._ask, self._cluster, now().wall_ms
+        survey = survey_of(settings, cluster, there := cluster.topic_names())
+        before = self._progress(survey, stable=False)
+        service = cluster.progress(settings.names.group, () if survey.is_relay else survey.partitions(Kind.READY))
+        reader = self._stack.enter_context(AuditReader(settings.kafka, settings.names.retry_group))
+        read = survey.partitions(Kind.LEVEL, Kind.ORDERED, Kind.READY, Kind.DLQ, Kind.EVENTS)
+        whole = cluster.spans(read, committed=False)
+        first = cluster.spans_since(whole, ask.since, committed=False)
+        self._take("reading", reader, store, survey, first, later=False)
+        if ask.outputs:
+            self._read_outputs(store, there)
+        if not reader.stuck:
+            ends = cluster.spans(read, committed=False)
+            later = {partition: Span(span.end, ends[partition].end) for partition, span in first.items()}
+            self._take("reading what came meanwhile", reader, store, survey, later, later=True)
         self._tell("arranging", 0, 0)
         store.arrange()
-        mains = self._compare(kafka, store, survey) if self._ask.compare else {}
-        after = self._last_progress(kafka, survey)
-        horizon = Horizon(first, starts, kafka.seen, kafka.overtaken, self._ask.since, began)
-        there = Cluster(settings.kafka).find({topic for topic, _ in (*survey.read, *mains)})
-        configs = {name: found.config for name, found in there.items()}
-        since = known_of(horizon, configs, survey.own[Kind.DLQ])
-        self.unknown += unknown_of(horizon, since, survey.retries, before, store, mains, kafka.stuck)
-        terms = terms_of(settings, survey, self._ask.slack, Known(since, until(kafka)))
-        compacted = frozenset(name for name, config in configs.items() if "compact" in config["cleanup.policy"])
-        begins = {partition: mark.begin for partition, mark in mains.items()}
-        progress = {"before": before, "after": after, "service": service}
-        return replace(terms, **progress, begins=begins, compacted=compacted, compare=self._ask.compare)
+        mains = self._compare(reader, store, survey) if ask.compare else {}
+        after = self._last_progress(survey)
+        horizon = Horizon(whole, first, reader.seen, reader.overtaken, ask.since, began)
+        since = known_of(horizon, survey.configs, survey.own[Kind.DLQ])
+        self.unknown += unknown_of(horizon, since, survey.retries, before, store, mains, reader.stuck)
+        terms = terms_of(settings, survey, Known(since, complete_until(reader)), ask)
+        begins = {partition: span.begin for partition, span in mains.items()}
+        return replace(terms, before=before, after=after, service=service, begins=begins)
 
-    def _read_outputs(self, store: AuditStore, survey: Survey) -> None:
-        """Read the outputs up to now: what explains them lies below the ends that are asked for after it."""
-        reading = OutputReading(self._settings, self._ask.since, self._tell)
-        reading.run(dict(survey.partitions), store)
-        self.outputs = reading.count
-        self.unknown += reading.unknown
+    def _progress(self, survey: Survey, *, stable: bool) -> dict[Number, Progress]:
+        """Return the progress of both lanes; the service of a relay keeps that of its main topics itself."""
+        names = self._settings.names
+        mains = [] if survey.is_relay else survey.partitions(Kind.MAIN, Kind.ORDERED)
+        main = self._cluster.progress(names.group, mains, stable=stable)
+        return main | self._cluster.progress(names.retry_group, survey.retries, stable=stable)
 
-    def _last_progress(self, kafka: AuditKafka, survey: Survey) -> dict[Number, Progress]:
+    def _last_progress(self, survey: Survey) -> dict[Number, Progress]:
         try:
-            return self._progress(kafka, survey, stable=True)
+            return self._progress(survey, stable=True)
         except BrokerError as fault:
             self.unknown.append(Unknown(f"whether sources are done is not known: {fault}"))
             return {}
 
+    # --- reading -----------------------------------------------------------------------------------------------------
+
     def _take(
         self,
         what: str,
-        kafka: AuditKafka,
+        reader: AuditReader,
         store: AuditStore,
         survey: Survey,
-        starts: Mapping[Number, int],
-        ends: Mapping[Number, int],
+        spans: Mapping[Number, Span],
         *,
         later: bool,
     ) -> None:
-        """Read from `starts` to `ends` and keep the facts."""
+        """Read the spans and keep the facts."""
         kinds = {name: kind for kind, topics in survey.own.items() for name in topics}
-        total = sum(max(0, end - starts[partition]) for partition, end in ends.items())
-        rows = self._counted(what, kafka.read(starts, ends), total)
-        facts = ((row, fact_in(row, kinds[row.topic], self._settings.group, self._sources, later)) for row in rows)
-        store.put(fact for row, fact in facts if not only_postponed(row, fact))
+        group, sources = self._settings.group, frozenset((*self._settings.topic_names, *survey.waits))
+        records = reader.read(spans, report=partial(self._tell, what))
+        facts = ((record, fact_in(record, kinds[record.topic], group, sources, later)) for record in records)
+        self.read += store.put(fact for record, fact in facts if not only_postponed(record, fact))
 
-    def _compare(self, kafka: AuditKafka, store: AuditStore, survey: Survey) -> dict[Number, Span]:
+    def _read_outputs(self, store: AuditStore, there: Iterable[str]) -> None:
+        """Read the outputs up to now: what explains them lies below the ends that are asked for after it.
+
+        With a reader of its own: what cannot be read is unknown, and a transaction of another program that hangs in an
+        output topic hides nothing of the group's own topics.
+        """
+        settings, allowed = self._settings, allowed_outputs_of(self._settings)
+        for name in settings.deliver.outputs:
+            if name not in there and literal_start(name) == name:
+                text = f"{name} of deliver.outputs is not there, or may not be read: its outputs are not known"
+                self.unknown.append(Unknown(text))
+        names = [] if allowed is None else [name for name in there if allowed.allows(name)]
+        if not names:
+            return
+        try:
+            with AuditReader(settings.kafka, settings.names.retry_group) as reader:
+                topics = self._cluster.existing(names).values()
+                partitions = [partition for topic in topics for partition in topic.all_partitions]
+                whole = self._cluster.spans(partitions, committed=False)
+                spans = self._cluster.spans_since(whole, self._ask.since, committed=False)
+                records = reader.read(spans, report=partial(self._tell, "reading outputs"))
+                facts = (output_fact(record, settings.group, settings.topic_names) for record in records)
+                self.outputs += store.put(filter(None, facts), Table.OUTPUT)
+        except BrokerError as fault:
+            self.unknown.append(Unknown(f"the outputs of the service are not known: {fault}"))
+            return
+        for (topic, number), offset in reader.stuck.items():
+            text = "a transaction that does not end holds back outputs"
+            self.unknown.append(Unknown(text, (f"{topic}:{number}:{offset}",)))
+
+    def _compare(self, reader: AuditReader, store: AuditStore, survey: Survey) -> dict[Number, Span]:
         """Read the main-topic records that copies and events refer to. Return where the partitions begin and end."""
-        topics = survey.own.get(Kind.MAIN, {})
+        there = set(survey.partitions(Kind.MAIN))
+        referred = store.want(survey.own.get(Kind.MAIN, {}))
+        wanted = {partition: span for partition, span in referred.items() if partition in there}
+        marks = self._cluster.spans(wanted, committed=False)
         spans = {
-            partition: span
-            for partition, span in store.want(topics).items()
-            if partition[1] < survey.partitions[partition[0]]
+            partition: Span(max(marks[partition].begin, first), min(marks[partition].end, last + 1))
+            for partition, (first, last) in wanted.items()
         }
-        marks = kafka.marks(spans)
-        total = sum(last - first + 1 for first, last in spans.values())
-        compared = self.read
-        for chunk in chunks(tuple(spans), MOST_AT_ONCE):
-            starts = {partition: max(marks[partition].begin, spans[partition][0]) for partition in chunk}
-            ends = {partition: min(marks[partition].end, spans[partition][1] + 1) for partition in chunk}
-            rows = kafka.read(starts, ends, {partition: store.wanted(partition) for partition in chunk})
-            store.put(map(main_fact, self._counted("comparing with the main topics", rows, total, compared)))
+        partitions = tuple(spans)
+        for start in range(0, len(partitions), MOST_AT_ONCE):
+            some = partitions[start : start + MOST_AT_ONCE]
+            offsets = {partition: store.wanted(partition) for partition in some}
+            report = partial(self._tell, "comparing with the main topics")
+            records = reader.read({partition: spans[partition] for partition in some}, offsets, report)
+            self.read += store.put(map(main_fact, records))
         return marks
 
-    def _counted(
-        self, what: str, rows: Iterable[TopicRecord], total: int, before: int | None = None
-    ) -> Iterator[TopicRecord]:
-        """Yield the records, and tell how many there were. `before`: how many were read when this step began."""
-        before = self.read if before is None else before
-        for row in rows:
-            self.read += 1
-            if (self.read - before) % TOLD_EVERY == 0:
-                self._tell(what, self.read - before, total)
-            yield row
-        self._tell(what, self.read - before, total)
 
-
-def chunks(items: tuple[Number, ...], size: int) -> Iterator[tuple[Number, ...]]:
-    """Return the items in groups of at most `size`."""
-    return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def until(kafka: AuditKafka) -> int:
+def complete_until(reader: AuditReader) -> int:
     """Return the epoch ms from which on a record may have companions behind an open transaction."""
-    last = [kafka.seen[partition].last if partition in kafka.seen else 0 for partition in kafka.stuck]
+    last = [reader.seen[partition].last if partition in reader.seen else 0 for partition in reader.stuck]
     return min(last) - OPEN_MS if last else 2**63
-
-
-def tallied(findings: Iterable[Finding], counts: Counter[str]) -> Iterator[Finding]:
-    """Yield the findings, and count each by its kind as it passes."""
-    for finding in findings:
-        counts[finding.kind] += 1
-        yield finding

@@ -1,7 +1,7 @@
 """The facts that an audit has of one record: its copies, its dead letters, its events, and the record itself.
 
-This module has only values, their order, and what is known of the topics. The rules are in `copy_rules.py` and
-`event_rules.py`. The reading from Kafka is in `reader.py`.
+This module has only values, their order, and what is known of the topics. The rules are in `rules.py`, the
+reading from Kafka is in `reader.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ Number: TypeAlias = tuple[str, int]
 """A topic and a partition number."""
 Series: TypeAlias = tuple[int, int]
 """The cycle and the redrives of one life of a record."""
+
+
+def position_of(identity: str) -> tuple[str, int, int]:
+    """Return the topic, partition and offset of an id."""
+    topic, number, offset = identity.rsplit(":", 2)
+    return topic, int(number), int(offset)
 
 
 class FactKind(enum.IntEnum):
@@ -181,9 +187,9 @@ class Terms(msgspec.Struct, frozen=True):
         """Return when a copy's wait in its level ends, epoch ms."""
         return copy.at + self.delays.get(copy.topic, 0)
 
-    def told_since(self) -> int:
-        """Return the epoch ms from which on every event is there."""
-        return self.known.from_([self.names.events])
+    def sees(self, fact: Fact, since: int) -> bool:
+        """Whether what follows from a fact must have been read, if nothing is missing from `since` on (epoch ms)."""
+        return since <= fact.at < self.known.until and not fact.later
 
     def complete_since(self) -> int:
         """Return the epoch ms from which on every copy and every event is there."""
@@ -201,6 +207,11 @@ class RecordHistory(NamedTuple):
     told: tuple[Fact, ...]
     bad: tuple[Fact, ...]
     main: Fact | None
+
+    @property
+    def origin(self) -> tuple[str, int, int]:
+        """The topic, partition and offset of the record itself."""
+        return position_of(self.id)
 
     def tells(self, *states: State) -> list[Fact]:
         """Return the events with one of these states."""
@@ -240,13 +251,8 @@ def histories_of(facts: Iterable[Fact]) -> list[RecordHistory]:
         if fact.what is FactKind.MAIN:
             main = fact
         else:
-            by_series.setdefault(series_of(fact), {}).setdefault(fact.what, []).append(fact)
+            by_series.setdefault((fact.cycle, fact.redrives), {}).setdefault(fact.what, []).append(fact)
     return [_history(series, by_kind, main) for series, by_kind in sorted(by_series.items())]
-
-
-def series_of(fact: Fact) -> Series:
-    """Return the cycle and the redrives of the attempt that a fact is about."""
-    return fact.cycle, fact.redrives
 
 
 def _history(series: Series, by_kind: Mapping[FactKind, list[Fact]], main: Fact | None) -> RecordHistory:

@@ -19,6 +19,7 @@ from reconsume.topics.headers_fast import parse_rendered
 from reconsume.topics.levels import LONGEST
 from reconsume.topics.names import LEGAL_NAMES, Kind
 from reconsume.topics.other_group_headers import is_original
+from reconsume.topics.outputs import output_of
 from reconsume.topics.reasons import reason_class
 from reconsume.topics.render_headers import without_ours
 from reconsume.topics.retry_headers import (
@@ -170,6 +171,19 @@ def event_fact(row: TopicRecord, group: str, later: bool) -> Fact:
         event.parked is True,
         cycle=event.cycle,
     )
+
+
+def output_fact(row: TopicRecord, group: str, sources: Collection[str]) -> Fact | None:
+    """Return the fact of an output of the group for a record of one of the topics `sources`; None for any other.
+
+    Topics of outputs are other programs' topics too, so only what the group itself has stamped is looked at.
+    """
+    stamp = output_of(row.headers or [])
+    if stamp is None or stamp.group != group or stamp.id.rsplit(":", 2)[0] not in sources:
+        return None
+    position = row.topic, row.partition, row.offset, row.timestamp
+    cycle, redrives, times = stamp.attempt
+    return Fact(FactKind.OUTPUT, stamp.id, redrives, times, *position, level=str(stamp.number), cycle=cycle)
 
 
 def main_fact(row: TopicRecord) -> Fact:

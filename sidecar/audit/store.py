@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from itertools import groupby, islice
 
 import msgspec
 
-from reconsume.sidecar.audit.facts import Fact, Number
+from reconsume.sidecar.audit.facts import Fact, Number, position_of
 from reconsume.sidecar.files import TemporaryFolder
 
 CACHE_KIB = 16_384
@@ -28,6 +29,13 @@ CREATE TABLE wanted (topic TEXT, number INTEGER, position INTEGER, PRIMARY KEY (
 """
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Fact)
+
+
+class Table(StrEnum):
+    """Where facts are kept. Outputs are apart: they fetch no main record, and most are of records that never failed."""
+
+    FACT = "fact"
+    OUTPUT = "output"
 
 
 class AuditStore:
@@ -50,24 +58,18 @@ class AuditStore:
         self._connection.close()
         self._temporary.remove()
 
-    def put(self, facts: Iterable[Fact]) -> None:
-        self._put("fact", facts)
-
-    def put_outputs(self, facts: Iterable[Fact]) -> None:
-        """Keep outputs apart: they fetch no main record, and most are of records that have never failed."""
-        self._put("output", facts)
-
-    def _put(self, table: str, facts: Iterable[Fact]) -> None:
+    def put(self, facts: Iterable[Fact], table: Table = Table.FACT) -> int:
+        """Keep facts; return how many there were."""
         self._connection.execute("BEGIN")
         rows = ((fact.id, _ENCODER.encode(fact)) for fact in facts)
         try:
-            self._connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", rows)
+            return self._connection.executemany(f"INSERT INTO {table} VALUES (?, ?)", rows).rowcount
         finally:  # where reading has failed, what came before it is kept
             self._connection.execute("COMMIT")
 
     def arrange(self) -> None:
         """Index the facts by id. Called once, after nearly all facts are stored."""
-        for table in ("fact", "output"):
+        for table in Table:
             self._connection.execute(f"CREATE INDEX IF NOT EXISTS {table}_id ON {table} (id)")
 
     def want(self, topics: Iterable[str]) -> dict[Number, tuple[int, int]]:
@@ -102,15 +104,8 @@ class AuditStore:
         (count,) = self._connection.execute("SELECT count(DISTINCT id) FROM fact").fetchone()
         return int(count)
 
-    def by_record(self) -> Iterator[list[Fact]]:
+    def by_record(self, table: Table = Table.FACT) -> Iterator[list[Fact]]:
         """Yield the facts of one record after another."""
-        return self._by_record("fact")
-
-    def outputs_by_record(self) -> Iterator[list[Fact]]:
-        """Yield the outputs of one record after another."""
-        return self._by_record("output")
-
-    def _by_record(self, table: str) -> Iterator[list[Fact]]:
         found = self._connection.execute(f"SELECT id, body FROM {table} ORDER BY id")
         for identity, rows in groupby(found, key=lambda row: row[0]):
             facts = [_DECODER.decode(body) for _, body in islice(rows, LARGEST_STORY)]
@@ -122,9 +117,3 @@ class AuditStore:
         """Return the facts of a record without its outputs, a flood's first ones alone."""
         bodies = self._connection.execute("SELECT body FROM fact WHERE id = ? LIMIT ?", (identity, LARGEST_STORY))
         return [_DECODER.decode(body) for (body,) in bodies]
-
-
-def position_of(identity: str) -> tuple[str, int, int]:
-    """Return the topic, partition and offset of an id."""
-    topic, number, offset = identity.rsplit(":", 2)
-    return topic, int(number), int(offset)

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from reconsume.sidecar.audit.facts import Number
+from reconsume.sidecar.audit.reader import ReadTimes
 from reconsume.sidecar.audit.store import AuditStore
-from reconsume.sidecar.audit.wanted import First
 from reconsume.sidecar.clock import utc
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.kafka.admin.descriptions import Span
@@ -29,24 +29,24 @@ class Unknown(NamedTuple):
 
 
 class Horizon(NamedTuple):
-    """The offsets that were there, and what was read of them.
+    """The offsets that were there (`marks`), those that were to be read (`spans`), and what was read of them.
 
     `since` is the requested start, `began` the time at which the audit began (epoch ms).
     """
 
     marks: Mapping[Number, Span]
-    starts: Mapping[Number, int]
-    seen: Mapping[Number, First]
+    spans: Mapping[Number, Span]
+    seen: Mapping[Number, ReadTimes]
     overtaken: Mapping[Number, int]
     since: int | None
     began: int
 
     def deleted(self) -> dict[Number, int]:
         """Return how many offsets are gone at the beginning of each partition that was read from there."""
-        begins = {
-            partition: mark.begin for partition, mark in self.marks.items() if self.starts[partition] == mark.begin
+        read = {
+            partition: begin for partition, (begin, _) in self.spans.items() if begin == self.marks[partition].begin
         }
-        return {partition: begin for partition, begin in {**begins, **self.overtaken}.items() if begin > 0}
+        return {partition: begin for partition, begin in {**read, **self.overtaken}.items() if begin > 0}
 
 
 def known_of(
@@ -109,9 +109,5 @@ def deleted_of(horizon: Horizon, since: Mapping[str, int]) -> Iterator[Unknown]:
         count = sum(parts.values())
         text = f"{plural(count, 'offset')} of {topic} {'is' if count == 1 else 'are'} deleted, by retention or by hand"
         named = tuple(f"{topic}:{number}:0-{begin - 1}" for (_, number), begin in sorted(parts.items()))
-        yield Unknown(f"{text}; it is whole since {clock(since[topic])}", named)
-
-
-def clock(ms: int) -> str:
-    """Return an epoch time as text for people, in UTC."""
-    return utc(ms, "%Y-%m-%dT%H:%M:%SZ")
+        whole = utc(since[topic], "%Y-%m-%dT%H:%M:%SZ")
+        yield Unknown(f"{text}; it is whole since {whole}", named)

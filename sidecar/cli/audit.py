@@ -4,27 +4,26 @@ violation."""
 from __future__ import annotations
 
 import sqlite3
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reconsume.sidecar.audit.facts import NOTES, Finding
-from reconsume.sidecar.cli.terminal.arguments import before
+from reconsume.sidecar.cli.terminal.arguments import before, duration
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Row, clock, talk
+from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.printable import plural
-from reconsume.topics.durations import parse_duration
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.audit.unknowns import Unknown
+    from reconsume.sidecar.audit.audit import Audit
 
 COLUMNS = ("found", "kind", "id", "redrives", "times", "text", "records")
 LONGEST_SLACK_MS = 600_000
@@ -61,33 +60,39 @@ def audit(
       reconsume audit -o table
       reconsume audit --since 1h
     """
-    from reconsume.sidecar.audit.audit import Audit, AuditRequest, tallied
+    from reconsume.sidecar.audit.audit import Audit, AuditRequest  # the Kafka client is slow to import
 
     settings = settings_for_kafka(options)
     start = None if since is None else before(since, "--since")
-    ask = AuditRequest(start, duration(slack), not skip_main, not skip_outputs)
+    if (slack_ms := duration(slack, "--clock-slack")) > LONGEST_SLACK_MS:
+        raise typer.BadParameter("clocks that differ by more than 10m are no clocks")
+    ask = AuditRequest(start, slack_ms, not skip_main, not skip_outputs)
     counts: Counter[str] = Counter()
     began = time.monotonic()
-    with kept(), telling() as tell, Audit(settings, ask, tell) as run:
-        findings = tallied(run.findings(), counts)
-        options.output.rows(COLUMNS, rows_of(findings, most, lambda: run.unknown))
-        if ask.since is not None:
-            talk(f"what failed before {clock(ask.since)} was not looked at, as --since says")
-        seconds = time.monotonic() - began
-        found_of = f"{plural(run.judged_records, 'record')} that failed (copies and events read: {run.read})"
-        also = f", and {plural(run.outputs, 'output')}" if run.outputs else ""
-        talk(f"{found_of}{also}, read in {seconds:.1f} s")
-        return sum_up(counts, len(run.unknown), most)
+    with (
+        kept(),
+        progress_bar("looking") as show,
+        Audit(settings, ask, lambda what, done, total: show(done, total, what)) as run,
+    ):
+        options.output.rows(COLUMNS, rows_of(run, counts, most))
+    if start is not None:
+        talk(f"what failed before {clock(start)} was not looked at, as --since says")
+    seconds = time.monotonic() - began
+    found_of = f"{plural(run.judged_records, 'record')} that failed (copies and events read: {run.read})"
+    also = f", and {plural(run.outputs, 'output')}" if run.outputs else ""
+    talk(f"{found_of}{also}, read in {seconds:.1f} s")
+    return sum_up(counts, len(run.unknown), most)
 
 
-def rows_of(findings: Iterable[Finding], most: int, unknown: Callable[[], Iterable[Unknown]]) -> Iterator[Row]:
-    """Yield a row for each of the first `most` findings, then one for each unknown. All findings are read, so that
-    all are counted."""
-    for number, finding in enumerate(findings):
-        if number < most:
+def rows_of(run: Audit, counts: Counter[str], most: int) -> Iterator[Row]:
+    """Yield a row for each of the first `most` findings, then one for each unknown. All findings are read, and counted
+    by their kinds."""
+    for finding in run.findings():
+        if counts.total() < most:
             yield row_of(finding)
-    for one in unknown():
-        yield {"found": "unknown", "kind": "unknown", "text": one.text, "records": list(one.records)}
+        counts[finding.kind] += 1
+    for unknown in run.unknown:
+        yield {"found": "unknown", "kind": "unknown", "text": unknown.text, "records": list(unknown.records)}
 
 
 def row_of(finding: Finding) -> Row:
@@ -111,23 +116,11 @@ def sum_up(counts: Counter[str], unknown: int, most: int) -> int:
     if unknown:
         talk(f"incomplete: {plural(unknown, 'thing')} cannot be known, see the rows `unknown`")
     if broken:
-        talk(
-            f"{plural(broken, 'violation')}: " + ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))
-        )
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items()))
+        talk(f"{plural(broken, 'violation')}: {kinds}")
         return FAILED
     talk("no violation")
     return DONE
-
-
-def duration(text: str) -> int:
-    """Parse the clock slack, in ms. Raises BadParameter if it is not a duration, or longer than LONGEST_SLACK_MS."""
-    try:
-        ms = parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    if ms > LONGEST_SLACK_MS:
-        raise typer.BadParameter("clocks that differ by more than 10m are no clocks")
-    return ms
 
 
 @contextmanager
@@ -138,18 +131,3 @@ def kept() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise SetupError(f"what was read cannot be kept ({error}): let TMPDIR name a folder with more room") from error
-
-
-@contextmanager
-def telling() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows the progress: a bar on a terminal, else nothing."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
-    from rich.console import Console  # slow to import, and only for people
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task("looking", total=None)
-        yield lambda what, done, total: bars.update(task, description=what, completed=done, total=total or None)

@@ -17,8 +17,8 @@ from reconsume.topics.acls import User
 from reconsume.topics.specs import TopicSpec
 
 if TYPE_CHECKING:
+    from reconsume.sidecar.doctor.all_checks import Check
     from reconsume.sidecar.doctor.findings import Report
-    from reconsume.sidecar.doctor.runner import Check
     from reconsume.sidecar.kafka.admin.descriptions import Topic
 
 COLUMNS = ("check", "status", "finding", "repair")
@@ -75,7 +75,7 @@ def doctor(
 
 def reporting(checks: list[Check]) -> Iterator[Report]:
     """Run the checks; print the status of each and yield its report."""
-    from reconsume.sidecar.doctor.runner import run
+    from reconsume.sidecar.doctor.all_checks import run
 
     for report in run(checks):
         talk(f"{report.check}: {report.status}")

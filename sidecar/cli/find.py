@@ -25,7 +25,7 @@ from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.names import Kind
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.find.finder import Bounds, FindResult
+    from reconsume.sidecar.find.finder import FindResult, SearchBounds
 
 CLIENT = "reconsume-find"
 LONGEST = 1_800.0
@@ -120,11 +120,14 @@ def search(
 ) -> FindResult:
     """Search, with a progress bar. Raises BadParameter if the group does not have the topic, BrokerError and
     ContractError."""
-    from reconsume.sidecar.find.finder import Bounds, find  # the Kafka client is slow to import, and --help needs none
+    from reconsume.sidecar.find.finder import (  # the Kafka client is slow to import, and --help needs none
+        SearchBounds,
+        find,
+    )
 
     if query.topic is not None and query.topic not in settings.topic_names:
         raise typer.BadParameter(f"{query.topic!r} is none of the group's topics: {', '.join(settings.topic_names)}")
-    bounds: Bounds = Bounds(limit, most_bytes, time.monotonic() + LONGEST)
+    bounds: SearchBounds = SearchBounds(limit, most_bytes, time.monotonic() + LONGEST)
     with progress_bar("offsets searched") as tell:
         return find(settings, build_policy(settings, CLIENT), query, bounds, tell, values=True, whole=whole)
 
@@ -210,13 +213,11 @@ class Located(NamedTuple):
 
 def locate(settings: Settings, ident: str) -> Located:
     """Search every topic for the newest copy of a record. Raises BrokerError and ContractError."""
-    from reconsume.sidecar.find.finder import main_record  # the Kafka client is slow to import
-
     copy_found = located_in(settings, Query(id=ident))
     if copy_found.copy is not None:
         return copy_found
-    record = main_record(settings, ident)
-    return copy_found if record is None else Located({}, copy_row(record.position, record.key, record.value))
+    done = located_in(settings, Query(id=ident, kinds=frozenset({Kind.MAIN}), done=True))
+    return done._replace(where={})
 
 
 def locate_in_main(settings: Settings, ident: str) -> Located:

@@ -9,13 +9,13 @@ import typer
 
 from reconsume.sidecar.cli.dlq.filters import open_actions, open_dlq, unique
 from reconsume.sidecar.cli.retries.blocked import key_fields, remarks
-from reconsume.sidecar.cli.retries.filters import progress_line
 from reconsume.sidecar.cli.settle_waiting import warn_of_holds
 from reconsume.sidecar.cli.terminal.arguments import author
 from reconsume.sidecar.cli.terminal.confirm import ask, stop_signal
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Output, Row, each_second, talk
+from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.core.waiting_keys import WaitingKey
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.printable import plural, printable
@@ -62,7 +62,8 @@ def settle_parked(
         raise ConfigError("deliver.order is none: only what waits in order is ever parked")
     topics = topics_of(settings, wanted)
     settler = ParkedSettler(there, policy, settings.order_by)
-    scan = settler.read(topics, progress_line("records of the queues"))
+    with progress_bar("records of the queues") as progress:
+        scan = settler.read(topics, progress)
     for line in remarks(scan):
         talk(f"warning: {line}")
     parked = parked_among(scan.keys.by_due())

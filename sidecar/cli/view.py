@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reconsume.sidecar.cli.retries.rows import whole_view
 from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.cli.terminal.program import Group
-from reconsume.sidecar.cli.view_sql import ask_events
 from reconsume.sidecar.errors import ConfigError, SetupError
 from reconsume.sidecar.files import read_plain
 from reconsume.sidecar.java.kafka_properties import to_java
 from reconsume.sidecar.settings import Settings, load
 from reconsume.sidecar.settings.sections.kafka_secrets import LARGEST_READ
+from reconsume.sidecar.view.source import Source
 from reconsume.topics.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -167,7 +168,10 @@ def sql(
     if settings.view.source == "events":
         if kafka_properties is not None:
             raise typer.BadParameter("--kafka-properties are for Spark, and the view is made from the events here")
-        ask_events(options, settings, query, most)
+        from reconsume.sidecar.view.query import answers
+
+        with whole_view(settings, Source.EVENTS, most) as look, answers(look.path, query) as (columns, found):
+            options.output.rows(columns, found)
         return DONE
     cluster = reached(settings, kafka_properties)
     from reconsume.sidecar.java.spark_job import run_query

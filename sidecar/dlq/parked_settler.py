@@ -20,7 +20,8 @@ from reconsume.sidecar.dlq.decisions import decision_about, expect_decidable, ha
 from reconsume.sidecar.dlq.settlements import SettlementWriter
 from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.errors import BrokerError
-from reconsume.sidecar.kafka.queues.queue_listing import Report, WaitingScan, Wanted, read_waiting
+from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
+from reconsume.sidecar.kafka.scan import Report
 from reconsume.topics.policy_record import MOST_OPEN, SettlementRecord
 
 WAIT_S = 10.0

@@ -5,14 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from confluent_kafka import Consumer
-
 from reconsume.sidecar.core.record import Partition, Record
-from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics, Layout
-from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
-from reconsume.sidecar.kafka.clients import make_client
+from reconsume.sidecar.dlq.topics import CLIENT, DlqTopics, Layout
 from reconsume.sidecar.kafka.messages import Reading, to_record
-from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
 
 SILENCE = 15.0
 """Seconds without a record or an end of a partition after which Kafka counts as unreachable."""
@@ -34,9 +30,7 @@ class Scan:
         """Whether all spans were read to their ends."""
         self._layout, self._reading = layout, reading
         self._began = time.monotonic()
-        config = follower_config(topics.kafka, topics.names.redrive_group, CLIENT)
-        self._config = {**config, **QUIET}
-        self._consumer = make_client(Consumer, self._config)
+        self._client = ScanClient(topics.kafka, topics.names.redrive_group, CLIENT, Fetches.UNTIL_GAP)
 
     @property
     def rate(self) -> float:
@@ -44,7 +38,7 @@ class Scan:
         return self.read / max(time.monotonic() - self._began, 1e-3)
 
     def close(self) -> None:
-        self._consumer.close()
+        self._client.close()
 
     def __enter__(self) -> Scan:
         return self
@@ -53,9 +47,7 @@ class Scan:
         self.close()
 
     def __iter__(self) -> Iterator[Record]:
-        reader = RangeReader(self._consumer, self._layout, lambda: make_client(Consumer, whole_fetches(self._config)))
-        for message in reader.records(SILENCE):
+        for message in self._client.scan(self._layout, Bounds(SILENCE), expected="the records"):
             self.read += 1
             yield to_record(message, Partition(*partition_of(message)), 0, self._reading)
-        reader.expect_all("the records", SILENCE)
         self.complete = True

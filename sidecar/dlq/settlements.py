@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.group_policy.control_log import ControlLog, RecordWriter
-from reconsume.sidecar.kafka.range_reader import HasSpan
+from reconsume.sidecar.kafka.scan import HasSpan
 from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.events import BY_SETTLEMENT, Event, State, encode_event, event_of
 from reconsume.topics.names import Names

@@ -1,36 +1,34 @@
-"""All checks of a configuration, in the order in which they are shown."""
+"""The table of all checks of `reconsume doctor`, in the order in which they are shown, and what runs them side by side.
+
+A check is a function from what it needs to its findings; `checks/` has them, by subject. It changes nothing, and raises
+BrokerError if it gets no answer. Each runs on a thread of its own and has a deadline: a check that hangs is one failure
+and never holds up the others. What could not be looked at is `not checked`, never ok.
+"""
 
 from __future__ import annotations
 
+import queue
 import threading
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Generic, NamedTuple, TypeVar
 
 from reconsume.sidecar.clock import now
-from reconsume.sidecar.doctor.checks.clock import clock
-from reconsume.sidecar.doctor.checks.groups import groups
+from reconsume.sidecar.doctor.checks import kafka, progress, topics
 from reconsume.sidecar.doctor.checks.holds import holds
 from reconsume.sidecar.doctor.checks.instances import instances
-from reconsume.sidecar.doctor.checks.kafka import reach
-from reconsume.sidecar.doctor.checks.leftovers import removed_topics
-from reconsume.sidecar.doctor.checks.limits import limits
-from reconsume.sidecar.doctor.checks.overdue import overdue
 from reconsume.sidecar.doctor.checks.policy import in_force, policy
-from reconsume.sidecar.doctor.checks.progress import progress
-from reconsume.sidecar.doctor.checks.rights import rights
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
 from reconsume.sidecar.doctor.checks.subscriptions import subscriptions
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
-from reconsume.sidecar.doctor.checks.topics import Compare, topics
-from reconsume.sidecar.doctor.checks.transactions import transactions
-from reconsume.sidecar.doctor.checks.view import dead_view
-from reconsume.sidecar.doctor.findings import Report, not_checked
-from reconsume.sidecar.doctor.runner import Check
-from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.doctor.findings import Finding, Report, fail, not_checked, ok
+from reconsume.sidecar.errors import BrokerError, ReconsumeError
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.acls import GroupShape, User, permissions_of
@@ -43,10 +41,33 @@ TRANSACTION_TIMEOUT = 10_000
 """ms. Reconsume's own value, used if the configuration sets none."""
 
 
+TURN = 0.1
+"""Seconds between two checks of the time while checks run. Ctrl-C waits no longer."""
+HANGS = "Kafka takes connections and does not answer: look at the brokers, and at what is between"
+ASK_ADMIN = "run doctor as a user who may see it, such as the admin"
+OF_BROADCAST: Mapping[str, str] = {
+    "leftovers": "a broadcast has no retries",
+    "progress": "a broadcast keeps no progress",
+    "overdue": "a broadcast retries nothing",
+    "groups": "a broadcast shares nothing",
+}
+"""What is said of a broadcast, which has no topics of its own, instead of a check."""
+NOT_OF_BROADCAST = ("clock", "subscriptions", "failures", "dead-letters", "lag", "policy", "holds")
+"""Checks that a broadcast does not have at all."""
+
+
+class Check(NamedTuple):
+    """A check with its name. It is abandoned `seconds` after it began."""
+
+    name: str
+    call: Callable[[], Sequence[Finding]]
+    seconds: float = 25.0
+
+
 def local_checks(settings: Settings, *, deliver: bool = False) -> list[Check]:
     """Return the checks that can run while Kafka does not answer. `deliver`: also send the service a made-up record."""
     checks = [
-        Check(KAFKA, lambda: reach(settings.kafka), 20.0),
+        Check(KAFKA, lambda: kafka.reach(settings.kafka), 20.0),
         Check("service", lambda: service(settings.deliver)),
     ]
     if deliver:
@@ -55,43 +76,55 @@ def local_checks(settings: Settings, *, deliver: bool = False) -> list[Check]:
     return checks
 
 
-def kafka_checks(settings: Settings, user: User, compare: Compare) -> list[Check]:
+def kafka_checks(settings: Settings, user: User, compare: topics.Compare) -> list[Check]:
     """Return the checks that need Kafka's answers.
 
     `user`: the role whose rights are compared with those of the configured Kafka user.
     """
     cluster = Cluster(settings.kafka, "reconsume-doctor")
     log = Once(ControlLog(settings.kafka, settings.names, "reconsume-doctor").read_if_there)
-    posted = settings.topic_names if settings.deliver.mode == "relay" else ()
+    relay = settings.deliver.mode == "relay"
+    posted = settings.topic_names if relay else ()
     own = {topic.name: topic.tags for topic in settings.topics}
+    listen, token_file = settings.listen, settings.api.token_file
+    timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
+    name = settings.kafka.get("sasl.username", "NAME")
+    grant = hint(f"acls apply --role {user} --principal User:{name}")
 
     def group() -> GroupShape:
         return group_of(in_force(state_of(log), settings))
 
-    timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     checks = [
-        Check("rights", lambda: rights(cluster, permissions_of(user, group()), mend_rights(settings, user)), 40.0),
-        Check("topics", lambda: topics(cluster, group(), compare)),
-        Check("limits", lambda: limits(cluster, settings.kafka, posted)),
-        Check("leftovers", lambda: removed_topics(cluster, group(), in_order=settings.drained)),
-        Check("clock", lambda: clock(cluster, settings.names)),
-        Check("progress", lambda: progress(cluster, group(), state_of(log))),
-        Check("overdue", lambda: overdue(cluster, group())),
-        Check("transactions", lambda: transactions(cluster, group(), timeout)),
-        Check("groups", lambda: groups(cluster, group())),
+        Check("rights", lambda: kafka.rights(cluster, permissions_of(user, group()), grant), 40.0),
+        Check("topics", lambda: topics.topics(cluster, group(), compare)),
+        Check("limits", lambda: kafka.limits(cluster, settings.kafka, posted)),
+        Check("leftovers", lambda: topics.removed_topics(cluster, group(), in_order=settings.drained)),
+        Check("clock", lambda: kafka.clock(cluster, settings.names)),
+        Check("progress", lambda: progress.progress(cluster, group(), state_of(log))),
+        Check("overdue", lambda: progress.overdue(cluster, group())),
+        Check("transactions", lambda: topics.transactions(cluster, group(), timeout)),
+        Check("groups", lambda: progress.groups(cluster, group())),
         Check("subscriptions", lambda: subscriptions(log(), own, now())),
-        Check(
-            "instances",
-            lambda: instances(state_of(log), settings.group, settings.listen, settings.api.token_file, now()),
-        ),
-        *([] if settings.deliver.mode == "relay" else sum_checks(log, settings)),
+        Check("instances", lambda: instances(state_of(log), settings.group, listen, token_file, now())),
+        *([] if relay else sum_checks(log, settings)),
         Check("policy", lambda: policy(log(), settings)),
         Check("holds", lambda: holds(cluster, log(), group(), now().wall_ms)),
-        Check("view", lambda: dead_view(cluster, group())),
+        Check("view", lambda: topics.dead_view(cluster, group())),
     ]
-    # A broadcast has no topics of its own, so these checks have nothing to read.
-    lonely = ("clock", "subscriptions", "failures", "dead-letters", "lag", "policy", "holds")
-    return [check for check in checks if not (settings.deliver.broadcast and check.name in lonely)]
+    return for_broadcast(checks) if settings.deliver.broadcast else checks
+
+
+def for_broadcast(checks: Sequence[Check]) -> list[Check]:
+    """Return the checks of a broadcast."""
+
+    def said(text: str) -> Callable[[], Sequence[Finding]]:
+        return lambda: [ok(text)]
+
+    return [
+        check._replace(call=said(OF_BROADCAST[check.name])) if check.name in OF_BROADCAST else check
+        for check in checks
+        if check.name not in NOT_OF_BROADCAST
+    ]
 
 
 def sum_checks(log: Once[ControlState | None], settings: Settings) -> list[Check]:
@@ -116,31 +149,54 @@ def state_of(log: Once[ControlState | None]) -> ControlState | None:
         return None
 
 
-def mend_rights(settings: Settings, user: User) -> str:
-    """Return the command that gives the configured Kafka user the rights of `user`."""
-    name = settings.kafka.get("sasl.username", "NAME")
-    return hint(f"acls apply --role {user} --principal User:{name}")
-
-
 class Once(Generic[T]):
     """A call that several threads need and one of them makes for all. A BrokerError is raised in every thread."""
 
     def __init__(self, call: Callable[[], T]) -> None:
-        self._call = call
-        self._lock = threading.Lock()
-        self._answer: list[T] = []
-        self._fault: tuple[type[BrokerError], str] | None = None
+        self._call, self._lock = call, threading.Lock()
+        self._answer: Future[T] | None = None
 
     def __call__(self) -> T:
         """Return the result of the call. Raises BrokerError."""
         with self._lock:
-            if self._fault is not None:
-                kind, text = self._fault
-                raise kind(text)
-            if not self._answer:
+            if self._answer is None:
+                self._answer = Future()
                 try:
-                    self._answer.append(self._call())
+                    self._answer.set_result(self._call())
                 except BrokerError as fault:
-                    self._fault = type(fault), str(fault)
-                    raise
-            return self._answer[0]
+                    self._answer.set_exception(fault)
+        return self._answer.result()
+
+
+def run(checks: Sequence[Check]) -> Iterator[Report]:
+    """Yield each report as soon as it is there."""
+    done: queue.SimpleQueue[Report] = queue.SimpleQueue()
+    began = time.monotonic()
+    for check in checks:
+        # Daemon threads: a client call that never returns must not keep the program from ending.
+        threading.Thread(target=lambda c=check: done.put(called(c)), name=f"check-{check.name}", daemon=True).start()
+    waiting = {check.name: check for check in checks}
+    while waiting:
+        try:
+            report = done.get(timeout=TURN)
+        except queue.Empty:
+            late = [check for check in waiting.values() if time.monotonic() > began + check.seconds]
+            for check in late:
+                del waiting[check.name]
+                yield Report(check.name, (fail(f"no answer within {check.seconds:g} s", HANGS),))
+        else:
+            if waiting.pop(report.check, None) is not None:
+                yield report
+
+
+def called(check: Check) -> Report:
+    """Run one check to its end, whatever it raises, and return its report."""
+    try:
+        return Report(check.name, tuple(check.call()))
+    except DeniedError as denied:
+        return Report(check.name, (not_checked(str(denied), ASK_ADMIN),))
+    except ReconsumeError as fault:
+        return Report(check.name, (fail(str(fault)),))
+    except Exception as fault:  # noqa: BLE001 - one check's fault must not hide what the others find
+        text = f"a fault of reconsume itself, please report it: {type(fault).__name__}: {fault}"
+        return Report(check.name, (fail(text),))

@@ -3,19 +3,26 @@
 The command line (`find`, `retries list --key`, `retries show --value`) and the dashboard call `find`, on any thread. No
 group is joined, and nothing is written.
 
-Each partition is read backwards, in windows that are read forwards. The partitions whose unread records are the newest
-come next, so what a bound leaves out is the oldest. A search is a picture of its beginning: the progress is read before
-the ends of the partitions, so that a record that moves meanwhile is found where it was, and none is missed.
+`Layout` finds out what is searched: the partitions, from where to where, and what is done there. A `SearchedLog` is
+one partition, and knows where its search goes on. `Search` reads these logs backwards, in windows that are read
+forwards. The logs whose unread records are the newest come next, so what a bound leaves out is the oldest. A search is
+a picture of its beginning: the progress is read before the ends of the partitions, so that a record that moves
+meanwhile is found where it was, and none is missed.
+
+What cannot be searched is never passed over in silence: each topic or partition that does not exist, has no leader or
+does not respond, and each right that is missing, is a sentence in `left_out`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack, suppress
 from math import inf
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, Message, TopicPartition
+import msgspec
+from confluent_kafka import Message
 
 from reconsume.sidecar.clock import utc
 from reconsume.sidecar.core.policy import Policy
@@ -25,7 +32,7 @@ from reconsume.sidecar.dlq.copies import with_copies
 from reconsume.sidecar.dlq.letters import RedriveRequest, read_letter
 from reconsume.sidecar.dlq.redrive_history import Copies, RedriveHistory, eligibility
 from reconsume.sidecar.dlq.search import newest
-from reconsume.sidecar.dlq.topics import CLIENT, QUIET, DlqTopics
+from reconsume.sidecar.dlq.topics import CLIENT, DlqTopics
 from reconsume.sidecar.dlq.topics import Span as DlqSpan
 from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError
 from reconsume.sidecar.find.match import (
@@ -46,14 +53,12 @@ from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic, unled_partitions
-from reconsume.sidecar.kafka.client_config import reader_config, whole_fetches
-from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.messages import to_record
-from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
 from reconsume.sidecar.settings import Settings
 from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord
-from reconsume.topics.names import Kind
+from reconsume.topics.names import Kind, Role
 from reconsume.topics.retry_headers import RetryState
 
 MOST_BYTES = 1024 * 1024 * 1024
@@ -70,6 +75,9 @@ SMALLEST, LARGEST, WINDOW_BYTES = 16, 20_000, 4 * 1024 * 1024
 """Offsets of a window, at least and at most, and the bytes that all windows of a turn should have."""
 TOLD_EVERY = 50
 """Records between two reports of the progress."""
+LEVELS = {Kind.MAIN: "main", Kind.ORDERED: "ordered", Kind.READY: "ready"}
+"""The level of a topic as a hold names it, where it is not a delay. Dead letters have none."""
+EVERY_LETTER = RedriveRequest()
 
 Tell = Callable[[int, int], None]
 """Called with the offsets that were read and their total."""
@@ -81,7 +89,7 @@ class ValuesHiddenError(ReconsumeError):
     """A reader who may see no keys and values has searched for some."""
 
 
-class Bounds(NamedTuple):
+class SearchBounds(NamedTuple):
     """What a search may use. `limit`: matches. `most_bytes`: of keys, values and headers. `deadline`: monotonic
     seconds. `patience`: seconds that a partition may not respond."""
 
@@ -109,7 +117,7 @@ def find(
     settings: Settings,
     policy: Policy,
     query: Query,
-    bounds: Bounds = Bounds(),  # noqa: B008 - it is a constant
+    bounds: SearchBounds = SearchBounds(),  # noqa: B008 - it is a constant
     tell: Tell = lambda done, total: None,
     *,
     values: bool,
@@ -130,9 +138,10 @@ def find(
         raise ValuesHiddenError("keys, values and headers are for readers who have signed in: search for an id")
     if settings.deliver.broadcast:
         raise ContractError("with deliver.broadcast nothing waits, and which records are done is not kept")
-    layout = Layout(settings, query)
-    with Search(settings, policy, query, bounds, tell, layout, whole=whole) as search:
-        search.run(rest)
+    layout = Layout(settings, query, rest)
+    matcher = Matcher(policy, query, layout, whole=whole)
+    with Search(settings, matcher, layout, bounds, tell) as search:
+        search.run()
         result = without_copies(settings, policy, search.result(), bounds.deadline)
     return result if values else result._replace(matches=[match.without_values() for match in result.matches])
 
@@ -166,274 +175,264 @@ def without_copies(settings: Settings, policy: Policy, result: FindResult, deadl
     return result._replace(matches=matches)
 
 
-def main_record(settings: Settings, ident: str) -> Record | None:
-    """Return the record with this id from its main topic, done or not; None if the topic does not have it any more.
+# --- what is searched ------------------------------------------------------------------------------------------------
 
-    Raises BrokerError.
+
+class SearchedLog(msgspec.Struct, gc=False):
+    """A partition that is searched: what its records are, and from where to where it is unread.
+
+    `level`: as a hold names it; None for dead letters and what a relay has handed over. `committed`: the offset from
+    which on an open transaction may hold records back. `begin` to `unread` is not searched yet. Nothing of that is
+    newer than the timestamp `newest`, which is infinite while nothing was read. `dropped`: the highest offset of its
+    matches that are not returned because of the limit; −1 if there is none.
     """
-    origin = origin_in(ident)
-    if origin is None or origin[0] not in settings.topic_names:
-        return None
-    topic, number, offset = origin
-    cluster = Cluster(settings.kafka, CLIENT)
-    partition = (topic, number)
-    there = cluster.existing([topic]).get(topic)
-    if there is None or partition not in there.led:
-        return None
-    span = cluster.spans([partition])[partition]
-    if not span.begin <= offset < span.end:
-        return None
-    consumer = make_client(Consumer, _config(settings))
-    try:
-        reader = RangeReader(consumer, {partition: Span(offset, offset + 1)})
-        for message in reader.records(PATIENCE):
-            return to_record(message, Partition(*partition), 0, None)
-        reader.expect_all(f"the record {ident}", PATIENCE)
-        return None
-    finally:
-        consumer.close()
 
+    name: PartitionName
+    kind: Kind
+    level: str | None
+    progress: Progress | None
+    begin: int
+    committed: int
+    unread: int
+    newest: float = inf
+    dropped: int = -1
 
-def _config(settings: Settings) -> dict[str, object]:
-    return {
-        **reader_config(settings.kafka, settings.names.retry_group, CLIENT),
-        "auto.offset.reset": "error",
-        "enable.partition.eof": True,
-        "fetch.wait.max.ms": 50,
-        **QUIET,
-    }
+    def window(self, offsets: int) -> Span:
+        """Return what is read next, of at most so many offsets."""
+        begin = max(self.begin, self.unread - offsets)
+        return Span(max(begin, self.committed) if self.unread > self.committed else begin, self.unread)
+
+    def close(self) -> None:
+        """Leave the rest of it unread."""
+        self.begin = self.unread
 
 
 class Layout:
-    """The partitions that a search reads: from where to where, and what is done there. Raises BrokerError.
+    """What a search reads, and what is known of it. Raises BrokerError.
 
     `left_out`: sentences about what cannot be searched.
     """
 
-    def __init__(self, settings: Settings, query: Query) -> None:
+    def __init__(self, settings: Settings, query: Query, rest: Positions | None) -> None:
         self.left_out: list[str] = []
-        self.kinds: dict[str, Kind] = {}
-        self.progress: dict[PartitionName, Progress] = {}
         self.redrives: Mapping[Partition, RedriveHistory] = {}
         self.holds: Mapping[str, HoldRecord] = {}
         """The holds in force, by id."""
-        self.levels: dict[str, str] = {}
-        """The level of each topic as a hold names it. Dead letters, and what a relay has handed over, have none."""
-        self.begins: dict[PartitionName, int] = {}
-        self.committed: dict[PartitionName, int] = {}
-        """The offset from which on an open transaction may hold records back."""
-        self.ends: dict[PartitionName, int] = {}
-        self._settings, self._query = settings, query
+        self._settings, self._query, self._origin = settings, query, origin_in(query.id)
         self._cluster = Cluster(settings.kafka, CLIENT)
+        self._roles = self._searched_roles()
         topics = self._topics()
         searched = [partition for topic in topics.values() for partition in topic.led if self._may_have(partition)]
-        self._read_progress(topics, searched)
-        if any(kind is Kind.DLQ for kind in self.kinds.values()):
-            self._read_redrives(topics)
+        progress = {} if query.done else self._progress(searched)
+        self._read_redrives(topics)
         self._read_holds()
-        known = [partition for partition in searched if partition[0] in self.kinds]
-        for some in self._answering(known):
-            self._read_marks(some)
-        self._name_unled(topics)
+        logs = self._logs([partition for partition in searched if partition[0] in self._roles], progress)
+        unled = [one for one in unled_partitions(topics.values()) if one[0] in self._roles and self._may_have(one)]
+        if unled:
+            names = ", ".join(f"{name}[{number}]" for name, number in unled)
+            self.left_out.append(f"{names}: not searched, as they have no leader now")
+        if rest is not None:
+            for log in logs:
+                log.unread = min(log.unread, rest.get(log.name, 0))
+        self.logs = [log for log in logs if log.unread > log.begin]
 
-    # --- which topics ------------------------------------------------------------------------------------------------
-
-    def _topics(self) -> dict[str, Topic]:
-        """Return the topics to read. A level of an earlier configuration is one, too."""
-        settings, names = self._settings, self._settings.names
-        mains = settings.topic_names
-        roles = {name: names.role(name, mains) for name in (*self._cluster.topic_names(), *mains)}
-        self.kinds = {
-            name: role.kind
-            for name, role in roles.items()
-            if role is not None and role.kind in self._query.kinds and self._concerns(role.topic)
-        }
-        relay = settings.deliver.mode == "relay"
-        words = {Kind.MAIN: "main", Kind.ORDERED: "ordered", **({} if relay else {Kind.READY: "ready"})}
-        for name, kind in self.kinds.items():
-            role = roles[name]
-            if role is not None and role.delay is not None:
-                self.levels[name] = render_duration(role.delay)
-            elif kind in words:
-                self.levels[name] = words[kind]
-        there, denied = self._cluster.topics(self.kinds)
-        for name in sorted(self.kinds.keys() - there.keys()):
-            why = "a right is missing: DESCRIBE" if name in denied else "it does not exist, or this user may not see it"
-            self._leave_out(name, why)
+    def _searched_roles(self) -> dict[str, Role]:
+        """Return the role of each topic to read. A level of an earlier configuration is one, too."""
+        names, mains, query = self._settings.names, self._settings.topic_names, self._query
+        there = {*self._cluster.topic_names(), *mains}
         wanted = {Kind.READY: names.ready} | ({Kind.DLQ: names.dlq(mains[0])} if not names.per_topic else {})
         for kind, name in wanted.items():
-            if kind in self._query.kinds and name not in roles:
+            if kind in query.kinds and name not in there:
                 self.left_out.append(f"{name} is not checked: it does not exist, or this user may not see it")
-        return there
+        roles = {name: role for name in there if (role := names.role(name, mains)) is not None}
+        return {
+            name: role
+            for name, role in roles.items()
+            if role.kind in query.kinds and (role.topic is None or query.topic in (None, role.topic))
+        }
 
-    def _concerns(self, main: str | None) -> bool:
-        """Whether a topic may have records of the wanted main topic. `main`: the only one that it has, if any."""
-        return main is None or self._query.topic in (None, main)
+    def _topics(self) -> dict[str, Topic]:
+        there, denied = self._cluster.topics(self._roles)
+        for name in sorted(self._roles.keys() - there.keys()):
+            why = "a right is missing: DESCRIBE" if name in denied else "it does not exist, or this user may not see it"
+            self._leave_out(name, why)
+        return there
 
     def _may_have(self, partition: PartitionName) -> bool:
         """Whether a partition may have the record with the wanted id."""
-        origin = origin_in(self._query.id)
-        is_main = self.kinds.get(partition[0]) is Kind.MAIN
-        return origin is None or not is_main or partition == origin[:2]
+        is_main = partition[0] in self._settings.topic_names
+        return self._origin is None or not is_main or partition == self._origin[:2]
 
-    def _leave_out(self, topic: str, why: str) -> None:
-        self.kinds.pop(topic, None)
+    def _leave_out(self, topic: str, why: object) -> None:
+        self._roles.pop(topic, None)
         self.left_out.append(f"{topic} is not checked: {why}")
 
-    def _name_unled(self, topics: Mapping[str, Topic]) -> None:
-        unled = [
-            f"{name}[{number}]"
-            for name, number in unled_partitions(topics.values())
-            if name in self.kinds and self._may_have((name, number))
-        ]
-        if unled:
-            self.left_out.append(f"{', '.join(unled)}: not searched, as they have no leader now")
-
-    # --- what is done ------------------------------------------------------------------------------------------------
-
-    def _group_of(self, kind: Kind) -> str:
-        """Return the consumer group whose progress says what is done. In relay mode the service reads the ready
-        topic."""
+    def _progress(self, searched: Collection[PartitionName]) -> dict[PartitionName, Progress]:
+        """Return what the group's two consumer groups have done. In relay mode the service reads the ready topic."""
         names = self._settings.names
-        is_relay = self._settings.deliver.mode == "relay"
-        is_retry = kind is Kind.LEVEL or (kind is Kind.READY and not is_relay)
-        return names.retry_group if is_retry else names.group
-
-    def _read_progress(self, topics: Mapping[str, Topic], searched: list[PartitionName]) -> None:
+        retried = {Kind.LEVEL} if self._settings.deliver.mode == "relay" else {Kind.LEVEL, Kind.READY}
         by_group: dict[str, list[PartitionName]] = {}
         for partition in searched:
-            kind = self.kinds[partition[0]]
+            kind = self._roles[partition[0]].kind
             if kind in RETRIES or kind is Kind.MAIN:
-                by_group.setdefault(self._group_of(kind), []).append(partition)
+                by_group.setdefault(names.retry_group if kind in retried else names.group, []).append(partition)
+        progress: dict[PartitionName, Progress] = {}
         for group, partitions in by_group.items():
             try:
-                self.progress |= self._cluster.progress(group, partitions)
+                progress |= self._cluster.progress(group, partitions)
             except DeniedError as denied:
                 for topic in sorted({topic for topic, _ in partitions}):
-                    self._leave_out(topic, str(denied))
+                    self._leave_out(topic, denied)
+        return progress
 
     def _read_redrives(self, topics: Mapping[str, Topic]) -> None:
         """Read which dead letters were redriven or dismissed."""
         settings = self._settings
-        dlqs = [name for name, kind in self.kinds.items() if kind is Kind.DLQ and name in topics]
-        letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
+        dlqs = [name for name in topics if name in self._roles and self._roles[name].kind is Kind.DLQ]
         layout = {
             Partition(*partition): DlqSpan(0, 0, topics[name].id) for name in dlqs for partition in topics[name].led
         }
+        if not layout:
+            return
         try:
+            letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
             self.redrives = letters.pasts(layout, only_shown=True)
         except ReconsumeError as fault:
             for name in dlqs:
                 self._leave_out(name, f"which dead letters were redriven is not known: {fault}")
 
     def _read_holds(self) -> None:
-        """Read the holds in force. A group without a policy topic has none."""
+        """Read the holds in force. A group without a policy topic has none, nor one that this user may not see."""
         try:
-            self.holds = HoldStore(self._settings.kafka, self._settings.names).read().live
-        except ContractError:  # the topic is missing, or not for this user to see
-            return
+            with suppress(ContractError):
+                self.holds = HoldStore(self._settings.kafka, self._settings.names).read().live
         except ReconsumeError as fault:
             self.left_out.append(f"whether records are held is not known: {fault}")
 
-    # --- from where to where -----------------------------------------------------------------------------------------
-
-    def _answering(self, partitions: list[PartitionName]) -> Iterator[list[PartitionName]]:
-        """Yield all partitions; one topic after the other if some do not respond."""
-        try:
-            self._cluster.offsets(partitions, Offset.BEGIN)
-        except BrokerError:
-            topics = sorted({topic for topic, _ in partitions})
-        else:
-            yield partitions
-            return
-        for topic in topics:
+    def _logs(self, partitions: list[PartitionName], progress: Mapping[PartitionName, Progress]) -> list[SearchedLog]:
+        """Return the logs; where some partitions do not respond, those of the topics that do."""
+        with suppress(BrokerError):
+            return self._read_logs(partitions, progress)
+        logs: list[SearchedLog] = []
+        for topic in sorted({topic for topic, _ in partitions}):
             own = [partition for partition in partitions if partition[0] == topic]
             try:
-                self._cluster.offsets(own, Offset.BEGIN)
+                logs += self._read_logs(own, progress)
             except BrokerError as fault:
-                self._leave_out(topic, str(fault))
-            else:
-                yield own
+                self._leave_out(topic, fault)
+        return logs
 
-    def _read_marks(self, partitions: list[PartitionName]) -> None:
-        spans = self._cluster.spans(partitions)
-        ends = self._cluster.offsets(partitions, Offset.END, committed=False)
-        begins = {partition: span.begin for partition, span in spans.items()}
-        if self._query.since is not None:
-            for partition, (offset, _) in self._cluster.offsets(partitions, self._query.since, committed=False).items():
-                begins[partition] = ends[partition].offset if offset < 0 else max(offset, begins[partition])
-        for partition in partitions:
-            done = self.progress[partition].next if partition in self.progress else 0
-            self.begins[partition] = max(begins[partition], done)
-            self.committed[partition] = spans[partition].end
-            self.ends[partition] = max(ends[partition].offset, spans[partition].end)
-        if (origin := origin_in(self._query.id)) is not None and origin[:2] in self.begins:
-            partition, offset = origin[:2], origin[2]
-            self.begins[partition] = max(self.begins[partition], offset)
-            self.ends[partition] = min(self.ends[partition], offset + 1)
+    def _read_logs(
+        self, partitions: list[PartitionName], progress: Mapping[PartitionName, Progress]
+    ) -> list[SearchedLog]:
+        ends = self._cluster.offsets(partitions, Offset.END)
+        everything = self._cluster.spans(partitions, committed=False)
+        spans = self._cluster.spans_since(everything, self._query.since, committed=False)
+        logs = []
+        for name, (begin, end) in spans.items():
+            role, done, committed = self._roles[name[0]], progress.get(name), ends[name].offset
+            first, last = max(begin, 0 if done is None else done.next), max(end, committed)
+            if self._origin is not None and self._origin[:2] == name:
+                first, last = max(first, self._origin[2]), min(last, self._origin[2] + 1)
+            logs.append(SearchedLog(name, role.kind, self._level_of(role), done, first, committed, last))
+        return logs
+
+    def _level_of(self, role: Role) -> str | None:
+        """Return the level of a topic as a hold names it."""
+        if role.delay is not None:
+            return render_duration(role.delay)
+        is_handed_over = role.kind is Kind.READY and self._settings.deliver.mode == "relay"
+        return None if is_handed_over else LEVELS.get(role.kind)
+
+
+# --- one record ------------------------------------------------------------------------------------------------------
+
+
+class Matcher:
+    """Says of one record after another whether it is searched for, and what is shown of it."""
+
+    def __init__(self, policy: Policy, query: Query, layout: Layout, *, whole: bool) -> None:
+        self._policy, self._query, self._layout, self._whole = policy, query, layout, whole
+        self._holds = HoldsInForce(layout.holds).holds
+
+    def match_in(self, log: SearchedLog, record: Record) -> Match | None:
+        """Return what is shown of a record; None if it is done, or not searched for."""
+        query, is_done = self._query, log.progress is not None and log.progress.covers(record.offset)
+        if is_done or not query.fits(record):
+            return None
+        match = self._letter(log, record) if log.kind is Kind.DLQ else self._waiting(log, record)
+        if match is None or query.id not in (None, match.id, match.position) or query.topic not in (None, match.topic):
+            return None
+        return match
+
+    def _letter(self, log: SearchedLog, record: Record) -> Match | None:
+        letter = read_letter(record, self._policy)
+        verdict = eligibility(letter, EVERY_LETTER, self._layout.redrives[record.source])
+        assert verdict is not None, "the request selects every letter"
+        return letter_match(letter, verdict, is_held=record.offset >= log.committed, whole=self._whole)
+
+    def _waiting(self, log: SearchedLog, record: Record) -> Match:
+        state = None if log.kind is Kind.MAIN else state_of(record)
+        where = Where.UNCOMMITTED if record.offset >= log.committed else where_of(log.kind, state)
+        return match_of(record, log.kind, state, where, self._held(log, record, state, where), whole=self._whole)
+
+    def _held(self, log: SearchedLog, record: Record, state: RetryState | None, where: Where) -> str:
+        """Return why a record waits if an operator holds it; empty if nobody does."""
+        if log.level is None or where not in HOLDABLE:
+            return ""
+        topic = record.source.topic if state is None else state.topic
+        hold = self._holds.fitting(log.level, topic, record.key)
+        if hold is None:
+            return ""
+        return held_text(where, hold.id, utc(self._layout.holds[hold.id].until, "%Y-%m-%dT%H:%M:%SZ"))
+
+
+# --- the search ------------------------------------------------------------------------------------------------------
 
 
 class Search:
     """One search. A context manager. States: made, run, over. Attributes are complete after `run`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        policy: Policy,
-        query: Query,
-        bounds: Bounds,
-        tell: Tell,
-        layout: Layout,
-        *,
-        whole: bool,
-    ) -> None:
+    def __init__(self, settings: Settings, matcher: Matcher, layout: Layout, bounds: SearchBounds, tell: Tell) -> None:
         self.records = self.size = 0
-        self._settings, self._policy, self._query = settings, policy, query
-        self._bounds, self._tell, self._layout, self._whole = bounds, tell, layout, whole
-        self._request, self._holds = RedriveRequest(), HoldsInForce(layout.holds).holds
-        self._consumers: dict[str, Consumer] = {}
-        self._open: dict[PartitionName, int] = {}
-        """The end of what is unread of each partition that is not read to its beginning."""
-        self._newest: dict[PartitionName, float] = {}
-        """The timestamp above which nothing is unread of a partition; infinite while it was not read."""
+        self._settings, self._matcher, self._layout, self._bounds, self._tell = settings, matcher, layout, bounds, tell
+        self._clients: dict[tuple[Fetches, bool], ScanClient] = {}
+        self._stack = ExitStack()
         self._matches: dict[str, Match] = {}
         """The newest matches, `limit` at most between two turns, by position."""
-        self._dropped: dict[PartitionName, int] = {}
-        """The highest offset of the matches that are not returned because of the limit."""
-        self._total = 0
-        self._stopped = ""
+        self._logs = {log.name: log for log in layout.logs}
+        self._total = sum(log.unread - log.begin for log in layout.logs)
 
     def __enter__(self) -> Search:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for consumer in self._consumers.values():
-            consumer.close()
+        self._stack.close()
 
-    # --- the search --------------------------------------------------------------------------------------------------
-
-    def run(self, rest: Positions | None) -> None:
+    def run(self) -> None:
         """Read until all is read, or a bound is reached."""
-        layout = self._layout
-        for partition, end in layout.ends.items():
-            last = end if rest is None else min(end, rest.get(partition, 0))
-            if last > layout.begins[partition]:
-                self._open[partition] = last
-                self._newest[partition] = inf
-        self._total = sum(end - layout.begins[partition] for partition, end in self._open.items())
-        while self._open and not self._stopped:
-            self._stopped = self._bound_reached()
-            if not self._stopped:
-                self._read_turn(self._windows())
-                self._drop_beyond_limit()
-                self._report()
+        while open_logs := [log for log in self._logs.values() if log.unread > log.begin]:
+            if stopped := self._bound_reached(open_logs):
+                self._layout.left_out.append(stopped)
+                return
+            self._read_turn(self._windows(open_logs))
+            self._drop_beyond_limit()
+            self._report()
+        if any(log.dropped >= 0 for log in self._logs.values()):
+            self._layout.left_out.append(f"the newest {self._bounds.limit} are shown, and there are older ones")
 
-    def _bound_reached(self) -> str:
+    def result(self) -> FindResult:
+        """Return the result."""
+        rest = {log.name: log.unread for log in self._logs.values() if log.unread > log.begin}
+        rest |= {log.name: log.dropped + 1 for log in self._logs.values() if log.dropped >= 0}
+        return FindResult(self._ordered(), self._layout.left_out, rest, self.records, self.size)
+
+    def _bound_reached(self, open_logs: list[SearchedLog]) -> str:
         """Return which bound ends the search, as a sentence; empty if none does."""
         bounds = self._bounds
         if len(self._matches) >= bounds.limit:
             oldest_shown = sorted((match.at for match in self._matches.values()), reverse=True)[bounds.limit - 1]
-            if oldest_shown >= max(self._newest[partition] for partition in self._open):
+            if oldest_shown >= max(log.newest for log in open_logs):
                 return f"the newest {bounds.limit} are shown, and older records were not searched"
         if self.size >= bounds.most_bytes:
             return f"after {self.size} bytes the older records were not searched"
@@ -441,127 +440,77 @@ class Search:
             return "the time is over, and the older records were not searched"
         return ""
 
-    def _windows(self) -> dict[PartitionName, Span]:
-        """Return what is read next: of the partitions whose unread records are the newest."""
-        chosen = sorted(self._open, key=lambda partition: -self._newest[partition])[:AT_ONCE]
+    def _windows(self, open_logs: list[SearchedLog]) -> dict[PartitionName, Span]:
+        """Return what is read next: of the logs whose unread records are the newest."""
+        chosen = sorted(open_logs, key=lambda log: -log.newest)[:AT_ONCE]
         bytes_left = max(1, self._bounds.most_bytes - self.size)
         size = max(1, self.size // max(1, self.records))
         fitting = min(WINDOW_BYTES, bytes_left) // (size * len(chosen))
-        first = any(self._newest[partition] == inf for partition in chosen)
-        offsets = SMALLEST if first else max(1, min(LARGEST, fitting))
-        return {partition: self._window(partition, offsets) for partition in chosen}
-
-    def _window(self, partition: PartitionName, offsets: int) -> Span:
-        end, committed = self._open[partition], self._layout.committed[partition]
-        begin = max(self._layout.begins[partition], end - offsets)
-        return Span(max(begin, committed) if end > committed else begin, end)
+        is_first = any(log.newest == inf for log in chosen)
+        offsets = SMALLEST if is_first else max(1, min(LARGEST, fitting))
+        return {log.name: log.window(offsets) for log in chosen}
 
     def _read_turn(self, windows: Mapping[PartitionName, Span]) -> None:
-        for role, consumer in (("own", whole_fetches), ("main", dict), ("uncommitted", dict)):
-            some = {partition: span for partition, span in windows.items() if self._role(partition, span) == role}
-            if some:
-                if role not in self._consumers:
-                    level = {"isolation.level": "read_uncommitted"} if role == "uncommitted" else {}
-                    self._consumers[role] = make_client(Consumer, consumer({**_config(self._settings), **level}))
-                self._read(self._consumers[role], some)
+        """Read the windows, those together that one client can read."""
+        by_client: dict[tuple[Fetches, bool], dict[PartitionName, Span]] = {}
+        for name, span in windows.items():
+            log = self._logs[name]
+            is_committed = span.begin < log.committed
+            fetches = Fetches.LITTLE if log.kind is Kind.MAIN or not is_committed else Fetches.WHOLE
+            by_client.setdefault((fetches, is_committed), {})[name] = span
+        for (fetches, is_committed), some in by_client.items():
+            if (fetches, is_committed) not in self._clients:
+                kafka, group = self._settings.kafka, self._settings.names.retry_group
+                client = ScanClient(kafka, group, CLIENT, fetches, committed=is_committed)
+                self._clients[fetches, is_committed] = self._stack.enter_context(client)
+            self._read(self._clients[fetches, is_committed], some)
 
-    def _role(self, partition: PartitionName, span: Span) -> str:
-        if span.begin >= self._layout.committed[partition]:
-            return "uncommitted"
-        return "main" if self._layout.kinds[partition[0]] is Kind.MAIN else "own"
-
-    def _read(self, consumer: Consumer, windows: Mapping[PartitionName, Span]) -> None:
-        """Read a window of some partitions, and go on below it. What does not respond is left out."""
-        reader = RangeReader(consumer, windows)
-        unread = reader.left
+    def _read(self, client: ScanClient, windows: Mapping[PartitionName, Span]) -> None:
+        """Read a window of some logs, and go on below it. What does not respond is left out."""
+        scan = client.scan(windows, Bounds(self._bounds.patience, self._bounds.deadline - time.monotonic()))
         oldest: dict[PartitionName, int] = {}
-        is_cut = False
         try:
-            for message in reader.records(self._bounds.patience, self._bounds.deadline):
+            for message in scan:
                 oldest.setdefault(partition_of(message), message.timestamp()[1])
                 self._take(message)
-                if is_cut := self.size >= self._bounds.most_bytes and bool(unread):
-                    break
+                if self.size >= self._bounds.most_bytes and scan.left:
+                    return  # the windows are read again where the search goes on
         except DeniedError as denied:
-            self._forget(windows, str(denied))
+            self._close_denied(windows, str(denied))
             return
-        finally:
-            # A pause outlives the assignment. Without this, the next assignment of these partitions would not be read
-            # (librdkafka 2.16).
-            consumer.resume([TopicPartition(*partition) for partition in windows])
-            consumer.unassign()
-        if is_cut or (unread and time.monotonic() > self._bounds.deadline):
-            return  # the windows are read again where the search goes on
-        for partition, span in windows.items():
-            if partition in unread:
-                name, number = partition
-                self._layout.left_out.append(
-                    f"{name}[{number}] is not searched below offset {span.end}: it does not respond"
-                )
-                self._close(partition)
-                continue
-            self._open[partition] = span.begin
-            self._newest[partition] = min(self._newest[partition], oldest.get(partition, inf))
-            if span.begin <= self._layout.begins[partition]:
-                self._close(partition)
+        if scan.left and time.monotonic() > self._bounds.deadline:
+            return
+        for name, span in windows.items():
+            log = self._logs[name]
+            if name in scan.left:
+                where = f"{name[0]}[{name[1]}] is not searched below offset {span.end}"
+                self._layout.left_out.append(f"{where}: it does not respond")
+                log.close()
+            else:
+                log.unread = span.begin
+                log.newest = min(log.newest, oldest.get(name, inf))
 
-    def _close(self, partition: PartitionName) -> None:
-        del self._open[partition], self._newest[partition]
-
-    def _forget(self, windows: Mapping[PartitionName, Span], why: str) -> None:
+    def _close_denied(self, windows: Mapping[PartitionName, Span], why: str) -> None:
         """Leave out the topics that this user may not read, one of which was in the windows."""
         for topic in sorted({topic for topic, _ in windows}):
             if f"topic {topic} " in f"{why} ":
                 self._layout.left_out.append(f"{topic} is not checked: {why}")
-                for partition in [one for one in self._open if one[0] == topic]:
-                    self._close(partition)
+                for log in self._logs.values():
+                    if log.name[0] == topic:
+                        log.close()
                 return
         raise BrokerError(why)
 
-    # --- one record --------------------------------------------------------------------------------------------------
-
     def _take(self, message: Message) -> None:
-        partition = partition_of(message)
-        record = to_record(message, Partition(*partition), 0, None)
+        log = self._logs[partition_of(message)]
+        record = to_record(message, Partition(*log.name), 0, None)
         self.records += 1
         self.size += len(record.key or b"") + len(record.value or b"")
         self.size += sum(len(name) + len(value or b"") for name, value in record.headers or ())
         if self.records % TOLD_EVERY == 0:
             self._report()
-        progress = self._layout.progress.get(partition)
-        if (progress is None or not progress.covers(record.offset)) and self._query.fits(record):
-            match = self._match(record, self._layout.kinds[partition[0]])
-            if match is not None and self._is_wanted(match):
-                self._matches[match.position] = match
-
-    def _match(self, record: Record, kind: Kind) -> Match | None:
-        """Return what is shown of an open record; None for a dead letter that is done."""
-        is_held = record.offset >= self._layout.committed[(record.source.topic, record.source.number)]
-        if kind is Kind.DLQ:
-            letter = read_letter(record, self._policy)
-            verdict = eligibility(letter, self._request, self._layout.redrives[record.source])
-            assert verdict is not None, "the request selects every letter"
-            return letter_match(letter, verdict, is_held=is_held, whole=self._whole)
-        state = None if kind is Kind.MAIN else state_of(record)
-        where = Where.UNCOMMITTED if is_held else where_of(kind, state)
-        return match_of(record, kind, state, where, self._held(record, state, where), whole=self._whole)
-
-    def _held(self, record: Record, state: RetryState | None, where: Where) -> str:
-        """Return why a record waits if an operator holds it; empty if nobody does."""
-        source = record.source.topic
-        level = self._layout.levels.get(source)
-        if level is None or where not in HOLDABLE:
-            return ""
-        hold = self._holds.fitting(level, source if state is None else state.topic, record.key)
-        if hold is None:
-            return ""
-        return held_text(where, hold.id, utc(self._layout.holds[hold.id].until, "%Y-%m-%dT%H:%M:%SZ"))
-
-    def _is_wanted(self, match: Match) -> bool:
-        query = self._query
-        return query.id in (None, match.id, match.position) and query.topic in (None, match.topic)
-
-    # --- what is kept ------------------------------------------------------------------------------------------------
+        if (match := self._matcher.match_in(log, record)) is not None:
+            self._matches[match.position] = match
 
     def _drop_beyond_limit(self) -> None:
         """Keep the newest matches, and note where the others are. A turn has a few thousand at most."""
@@ -570,8 +519,8 @@ class Search:
         for match in self._ordered()[self._bounds.limit :]:
             del self._matches[match.position]
             topic, number, _ = match.position.rsplit(":", 2)
-            partition = (topic, int(number))
-            self._dropped[partition] = max(self._dropped.get(partition, -1), match.offset)
+            log = self._logs[topic, int(number)]
+            log.dropped = max(log.dropped, match.offset)
 
     def _ordered(self) -> list[Match]:
         """Return the matches, newest first, and those of a partition by their offsets in any case.
@@ -587,14 +536,5 @@ class Search:
         return [match for *_, match in sorted(ranks, key=lambda rank: rank[:2], reverse=True)]
 
     def _report(self) -> None:
-        unread = sum(end - self._layout.begins[partition] for partition, end in self._open.items())
+        unread = sum(log.unread - log.begin for log in self._logs.values())
         self._tell(max(self._total - unread, 0), self._total)
-
-    def result(self) -> FindResult:
-        """Return the result."""
-        rest = {**self._open, **{partition: offset + 1 for partition, offset in self._dropped.items()}}
-        stopped = self._stopped
-        if self._dropped and not stopped:
-            stopped = f"the newest {self._bounds.limit} are shown, and there are older ones"
-        left_out = [*self._layout.left_out, *([stopped] if stopped else ())]
-        return FindResult(self._ordered(), left_out, rest, self.records, self.size)

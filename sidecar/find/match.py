@@ -38,7 +38,7 @@ class Query(NamedTuple):
 
     `text`: bytes that a key, a value or a header (its name or value) contains. `key`, `id`: the whole key, the whole
     id or position of a copy. `topic`: the main topic. `since`: records that were written at or after this time (epoch
-    ms). `kinds`: the topics that are read.
+    ms). `kinds`: the topics that are read. `done`: records that are done match as well.
     """
 
     text: bytes | None = None
@@ -48,6 +48,7 @@ class Query(NamedTuple):
     topic: str | None = None
     since: int | None = None
     kinds: frozenset[Kind] = EVERY_KIND
+    done: bool = False
 
     @property
     def shows_values(self) -> bool:

@@ -7,10 +7,9 @@ otherwise. A running sidecar follows the log on a thread of its own (`follower.p
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import BrokerError, ContractError
@@ -18,10 +17,10 @@ from reconsume.sidecar.group_policy.state import ControlState, control_record
 from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member
-from reconsume.sidecar.kafka.client_config import client_id_of, follower_config, teller_config
+from reconsume.sidecar.kafka.client_config import client_id_of, teller_config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
-from reconsume.sidecar.kafka.range_reader import RangeReader
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import PARTITION
 
@@ -79,19 +78,10 @@ class ControlLog:
         return frozenset(name for name in running if members_of(name, groups))
 
     def _messages(self, begin: int, within: float) -> Iterator[Message]:
-        deadline = time.monotonic() + within
-        spans = self.cluster.spans([(self.names.policy, PARTITION)])
-        config = {**follower_config(self._kafka, self.names.retry_group, self._client), "log_level": 0}
-        consumer = make_client(Consumer, config)
-        try:
-            reader = RangeReader(
-                consumer, {source: span._replace(begin=max(begin, span.begin)) for source, span in spans.items()}
-            )
-            yield from reader.records(deadline=deadline)
-        finally:
-            consumer.close()
-        if reader.left:
-            raise BrokerError(f"{self.names.policy} could not be read to its end within {within:g} s")
+        read = self.cluster.spans([(self.names.policy, PARTITION)])
+        spans = {source: span._replace(begin=max(begin, span.begin)) for source, span in read.items()}
+        with ScanClient(self._kafka, self.names.retry_group, self._client, Fetches.LITTLE) as client:
+            yield from client.scan(spans, Bounds(seconds=within), expected=self.names.policy)
 
     def write(
         self, records: Mapping[bytes, bytes | None], otherwise: str = "nothing is known to be written"

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.dlq.letters import fault_of_text
-from reconsume.sidecar.find.finder import Bounds, FindResult, Positions, ValuesHiddenError, find
+from reconsume.sidecar.find.finder import FindResult, Positions, SearchBounds, ValuesHiddenError, find
 from reconsume.sidecar.find.match import Query, Where, origin_in
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.ui.endpoint import ThreadQueries
@@ -61,7 +61,7 @@ class FindPage:
         query = Query(text.encode(errors="surrogatepass"))
         if origin_in(text) is not None:
             query = Query(id=text)
-        bounds = Bounds(ROWS, MOST_BYTES, time.monotonic() + SECONDS, PATIENCE)
+        bounds = SearchBounds(ROWS, MOST_BYTES, time.monotonic() + SECONDS, PATIENCE)
         return find(looks.settings, looks.policy, query, bounds, looks.within(LONGEST), values=values, rest=rest)
 
 

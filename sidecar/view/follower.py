@@ -19,9 +19,11 @@ from confluent_kafka import KafkaException
 from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
-from reconsume.sidecar.view.local_copy import LocalCopy
-from reconsume.sidecar.view.reader import BEING_READ, CHECK_EVERY
+from reconsume.sidecar.view.forms import form_of
+from reconsume.sidecar.view.reader import BEING_READ, CHECK_EVERY, ViewReader
 from reconsume.sidecar.view.source import Source
+from reconsume.sidecar.view.store import ViewStore
+from reconsume.sidecar.view.store_file import open_store
 from reconsume.topics.names import Kind, Names
 
 POLL = 0.2
@@ -101,54 +103,42 @@ class ViewFollower(threading.Thread):
 
     def _keep(self) -> None:
         """Use one file until it is lost or broken. A broken file is recognized when it is opened again."""
-        copy = LocalCopy(self._folder, self._names, self._source)
+        store = open_store(self._folder, self._names.group, self._source)
         try:
-            while not self._stopping.is_set() and copy.store.intact():
-                self._follow(copy)
+            while not self._stopping.is_set() and store.intact():
+                self._follow(store)
         finally:
-            self._bad.update(copy.bad)
-            copy.close()
+            store.close()
 
-    def _follow(self, copy: LocalCopy) -> None:
-        """Use one set of clients until it fails, or the credentials change."""
-        self._show(copy)
+    def _follow(self, store: ViewStore) -> None:
+        """Use one set of clients until it fails, or the credentials change. The file can be queried all the same."""
+        facts, reader = store.facts(), None
+        self.status = self.status._replace(path=store.path, as_of=facts.as_of, source=self._source, since=facts.since)
         try:
-            copy.connect(self._credentials.adopt(self._kafka), self._client, self._check_every)
-            while not self._stopping.is_set() and copy.store.intact() and not self._credentials.due:
-                self._turn(copy)
+            kafka = self._credentials.adopt(self._kafka)
+            form = form_of(self._source, kafka, self._names, self._client)
+            reader = ViewReader(kafka, self._names, store, form, self._client, self._check_every)
+            while not self._stopping.is_set() and store.intact() and not self._credentials.due:
+                items = reader.turn(POLL)
+                self._show(reader, store.path)
+                if items:
+                    self._stopping.wait(min(reader.took * REST[self._source], LONGEST_REST_S))
         except (KafkaException, ReconsumeError) as failure:
             self._say(f"the view cannot be followed: {failure}")
             self._stopping.wait(RETRY_AFTER)
         finally:
-            copy.disconnect()
-
-    def _turn(self, copy: LocalCopy) -> None:
-        assert copy.reader is not None
-        items = copy.reader.turn(POLL)
-        self._show(copy)
-        if not copy.reader.problem:
-            self._said = ""
-        if items:
-            self._rest(copy)
-
-    def _rest(self, copy: LocalCopy) -> None:
-        assert copy.reader is not None
-        self._stopping.wait(min(copy.reader.took * REST[copy.source], LONGEST_REST_S))
+            if reader is not None:
+                self._bad.update(reader.bad)
+                reader.close()
 
     # --- what others see ---------------------------------------------------------------------------------------------
 
-    def _show(self, copy: LocalCopy) -> None:
-        reader, source = copy.reader, copy.source
-        if reader is None:
-            facts = copy.store.facts()
-            self.status = self.status._replace(
-                path=copy.store.path, as_of=facts.as_of, source=source, since=facts.since
-            )
-            return
-        bad, facts = self._bad + Counter(copy.bad), reader.facts
-        path, problem = copy.store.path, reader.problem
-        self.status = CopyStatus(path, facts.as_of, problem, dict(bad), source, facts.since, reader.shortfall)
-        if problem and problem != BEING_READ:
+    def _show(self, reader: ViewReader, path: Path) -> None:
+        bad, facts, problem = self._bad + Counter(reader.bad), reader.facts, reader.problem
+        self.status = CopyStatus(path, facts.as_of, problem, dict(bad), self._source, facts.since, reader.shortfall)
+        if not problem:
+            self._said = ""
+        elif problem != BEING_READ:
             self._say(problem)
         if self.status.shortfall and not self._short:
             _LOG.warning(self.status.shortfall, extra={"event": "view-bound"})

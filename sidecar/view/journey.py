@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
-
-from confluent_kafka import Consumer, Message
 
 from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
-from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
-from reconsume.sidecar.kafka.clients import make_client
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_text
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
-from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, Scan, ScanClient, partition_of
 from reconsume.sidecar.printable import plural
 from reconsume.topics.events import Event, decode_event, encode_event, order
 from reconsume.topics.names import Names
@@ -26,8 +22,6 @@ MARGIN = 60_000
 
 MOST_SINCE = 500_000
 """Records that are read for the events of the last minutes: some two seconds of one core."""
-TOLD_EVERY = 1_000
-"""Records between two reports of the progress."""
 MOST_KEPT = 1_000
 """Events of one record that are kept. A record that failed daily for a year has fewer."""
 MOST_BYTES = 1024 * 1024
@@ -66,18 +60,14 @@ def read_journey(
     `since` is the record's first failure (epoch ms), None if unknown. Raises BrokerError, and ContractError if the
     topic does not exist.
     """
-    config = view_config(kafka, names.retry_group, CLIENT)
-    consumer = make_client(Consumer, config)
-    try:
-        topic = _events_topic(cluster := Cluster(kafka, CLIENT), names.events)
-        spans = _spans(cluster, topic, since)
-        reader = RangeReader(consumer, spans, lambda: make_client(Consumer, whole_fetches(config)))
-        journey = _journey_in(reader, names, record, spans, most, progress)
-        unled = ", ".join(f"{name}[{number}]" for name, number in unled_partitions([topic]))
-        reasons = [journey.missing, f"without a leader, and so not read: {unled}" if unled else ""]
-        return journey._replace(missing="; ".join(filter(None, reasons)))
-    finally:
-        consumer.close()
+    topic = _events_topic(cluster := Cluster(kafka, CLIENT), names.events)
+    spans = _spans(cluster, topic, since)
+    with ScanClient(kafka, names.retry_group, CLIENT, Fetches.UNTIL_GAP) as client:
+        bounds = Bounds(ANSWER_SECONDS, records=most)
+        scan = client.scan(spans, bounds, expected="the events", report=progress)
+        journey = _journey_in(scan, names, record, spans)
+    reasons = [journey.missing, unled_text([topic])]
+    return journey._replace(missing="; ".join(filter(None, reasons)))
 
 
 def events_since(
@@ -107,27 +97,21 @@ def _spans(cluster: Cluster, topic: Topic, since: int | None) -> dict[PartitionN
     }
 
 
-def _journey_in(
-    reader: RangeReader, names: Names, record: str, spans: Mapping[PartitionName, Span], most: int, progress: Progress
-) -> Journey:
-    total, read, cut = sum(span.end - span.begin for span in spans.values()), 0, False
-    key, kept = record.encode(), Kept()
-    for message in _messages(reader, lambda count: progress(count, total)):
-        read += 1
+def _journey_in(scan: Scan, names: Names, record: str, spans: Mapping[PartitionName, Span]) -> Journey:
+    cut, key, kept = False, record.encode(), Kept()
+    for message in scan:
         if message.key() == key:
             event = decode_event(message.value())
             if isinstance(event, Event) and event.group == names.group and event.id == record:
                 kept.add(event)
                 cut |= spans[partition_of(message)].cut
-        if read >= most or kept.full:
+        if kept.full:
             break
-    events, missing = kept.events, ""
+    events, missing = kept.events, scan.missing("the events topic")
     if kept.full:
         first = plural(len(events), "event")
         missing = f"only its first {first} were read: it has more than 1000, or than 1 MiB of them"
-    elif read >= most and read < total:
-        missing = f"only {read} of some {plural(total, 'record')} of the events topic were read"
-    elif cut or reader.overtaken or (not events and any(span.cut for span in spans.values())):
+    elif not missing and (cut or scan.overtaken or (not events and any(span.cut for span in spans.values()))):
         missing = "older events may have left the topic by its retention"
     return Journey(tuple(sorted(events, key=order)), missing)
 
@@ -153,14 +137,3 @@ class Kept:
         if not self.full:
             self._known.add(digest)
             self.events.append(event)
-
-
-def _messages(reader: RangeReader, progress: Callable[[int], None]) -> Iterator[Message]:
-    """Yield every record. Raises BrokerError if no more records arrive."""
-    count = 0
-    for count, message in enumerate(reader.records(ANSWER_SECONDS), 1):
-        yield message
-        if count % TOLD_EVERY == 0:
-            progress(count)
-    progress(count)
-    reader.expect_all("the events", ANSWER_SECONDS)

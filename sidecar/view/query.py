@@ -1,7 +1,7 @@
-"""Query the local copy of the view: one message, a page of messages, the sums, the failures of the last minutes.
+"""Query the local copy of the view: one message, a page of messages, the sums, the failures, or an operator's SQL.
 
-Each use opens the file anew, for reading only, because the file may have been rebuilt since the last one. No query may
-take longer than a few seconds.
+Each use opens the file anew, for reading only, because the file may have been rebuilt since the last one. No query but
+an operator's may take longer than a few seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import hmac
 import sqlite3
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,9 +22,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from reconsume.sidecar.view.file_turns import reading
+from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.view.store_file import reading
 from reconsume.sidecar.view.storm import Failures
 from reconsume.topics.events import State
+from reconsume.topics.view_record import ViewRow
 
 LONGEST = 5.0
 """Seconds for one query. Expensive queries must not hold the threads that other callers wait for."""
@@ -279,3 +282,54 @@ def unsealed(key: bytes, bound: bytes, cursor: str) -> tuple[int, int]:
 
 def _code(key: bytes, bound: bytes, position: bytes) -> bytes:
     return hashlib.blake2b(b"%d:%b%b" % (len(bound), bound, position), key=key, digest_size=CODE).digest()
+
+
+# --- an operator's SQL -----------------------------------------------------------------------------------------------
+
+
+COLUMNS = tuple(name for name in ViewRow.__struct_fields__ if name != "v")
+"""The columns of the table, with the names and values of the view topic's JSON."""
+ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+
+@contextmanager
+def answers(path: Path, query: str) -> Iterator[tuple[tuple[str, ...], Iterator[dict[str, object]]]]:
+    """Yield the names of the columns, and the rows as they come.
+
+    Raises ReconsumeError with SQLite's sentence, also while the rows are read.
+    """
+    address = f"file:{quote(str(path))}?mode=ro"
+    with reading(path), closing(sqlite3.connect(address, uri=True)) as connection, telling_faults():
+        fields = ", ".join(f"json_extract(CAST(value AS TEXT), '$.{name}') AS \"{name}\"" for name in COLUMNS)
+        connection.execute(f'CREATE TEMP VIEW "view" AS SELECT {fields} FROM main.message')
+        connection.set_authorizer(_read_only)
+        cursor = connection.execute(query)
+        names = distinct([column[0] for column in cursor.description or ()])
+        yield names, (dict(zip(names, map(_plain, row), strict=True)) for row in cursor)
+
+
+@contextmanager
+def telling_faults() -> Iterator[None]:
+    """Turn SQLite's errors into ours."""
+    try:
+        yield
+    except (sqlite3.Error, sqlite3.Warning) as fault:
+        raise ReconsumeError(f"the query failed: {fault}") from fault
+
+
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the column names with a number added to a repeated one, as Spark's query does."""
+    counts: Counter[str] = Counter()
+    distinct_names = []
+    for name in names:
+        counts[name] += 1
+        distinct_names.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
+    return tuple(distinct_names)
+
+
+def _plain(value: object) -> object:
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _read_only(action: int, *_names: str | None) -> int:
+    return sqlite3.SQLITE_OK if action in ALLOWED else sqlite3.SQLITE_DENY

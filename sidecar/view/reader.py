@@ -9,21 +9,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, unled_partitions
+from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, unled_text
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.few_messages import next_messages
 from reconsume.sidecar.kafka.gaps import UntilGap
-from reconsume.sidecar.view.age import PositionsAnswer
-from reconsume.sidecar.view.complete import begins_of, shortfall
-from reconsume.sidecar.view.forms import Form
-from reconsume.sidecar.view.intake import Intake
+from reconsume.sidecar.view.forms import Form, PositionsAnswer
+from reconsume.sidecar.view.intake import Intake, begins_of, shortfall
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.store import Facts, ViewStore
 from reconsume.sidecar.view.tables import Item
@@ -123,6 +122,16 @@ class ViewReader:
         return self._checked is not None and self._at_end(self._checked.ends)
 
     @property
+    def source(self) -> Source:
+        """What the copy is made from."""
+        return self._form.source
+
+    @property
+    def path(self) -> Path:
+        """The file of the copy."""
+        return self._store.path
+
+    @property
     def facts(self) -> Facts:
         """What is known of the copy."""
         return self._intake.facts
@@ -137,18 +146,18 @@ class ViewReader:
         """One sentence about what the copy lacks, beside what has left the topic; empty if nothing."""
         if self._form.source is not Source.EVENTS:
             return ""
-        unled = ", ".join(f"{name}[{number}]" for name, number in unled_partitions(self._mine()))
-        lacks = f"without a leader, and so not read: {unled}" if unled else ""
-        return "; ".join(filter(None, [shortfall(self._store.missing, self._skipped), lacks]))
+        events = [topic for name, topic in self._topics.items() if name in self._form.kinds]
+        return "; ".join(filter(None, [shortfall(self._store.missing, self._skipped), unled_text(events)]))
 
     # --- looking around ----------------------------------------------------------------------------------------------
 
     def _survey(self) -> None:
         kinds = self._form.kinds
         topics = self._cluster.find({*kinds, self._names.events})
-        recreated = [topic for topic in kinds if topic in topics and self._is_other(topics[topic])]
-        for topic in recreated:
-            self._begin_anew(topics[topic])
+        # Deleted and created again, or of another cluster.
+        recreated = [name for name in kinds if name in topics and self._store.identity(kinds[name]) != topics[name].id]
+        for name in recreated:
+            self._clear(name, topics[name].id)
         if (
             recreated
             or self._partitions(topics, topics) != self._partitions(self._topics, topics)
@@ -162,21 +171,10 @@ class ViewReader:
         for kind, retention in self._form.kept(topics).items():
             self._store.drop_older(kind, now().wall_ms - retention)
 
-    def _is_other(self, topic: Topic) -> bool:
-        """Whether the topic is not the one that was read: it was deleted and created again, or belongs to another
-        cluster."""
-        return self._store.identity(self._form.kinds[topic.name]) != topic.id
-
-    def _begin_anew(self, topic: Topic) -> None:
-        self._clear(topic.name, topic.id)
-
     def _clear(self, topic: str, identity: str) -> None:
         self._store.begin_anew(self._form.kinds[topic], topic, identity)
         self._intake.begin_anew()
         self._noted, self._known_until = self.facts, 0
-
-    def _mine(self) -> list[Topic]:
-        return [topic for name, topic in self._topics.items() if name in self._form.kinds]
 
     def _partitions(self, topics: Mapping[str, Topic], names: Collection[str]) -> list[PartitionName]:
         """Return the partitions to read. The events of those that have a leader are read without the others."""
@@ -254,12 +252,9 @@ class ViewReader:
         taken = UntilGap(messages, self._positions)
         items = self._take(taken)
         if taken.met:
-            self._fetch_whole()
+            self._small, self._config = False, whole_fetches(self._config)
+            self._renew_consumer()
         return items
-
-    def _fetch_whole(self) -> None:
-        self._small, self._config = False, whole_fetches(self._config)
-        self._renew_consumer()
 
     def _take(self, messages: Iterable[Message]) -> list[Item]:
         batch = self._intake.read(messages)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
-from pathlib import Path
 
 from confluent_kafka import KafkaException
 
@@ -19,7 +18,6 @@ from reconsume.sidecar.view.forms import form_of
 from reconsume.sidecar.view.query import ViewQuery, questions
 from reconsume.sidecar.view.reader import ViewReader
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.store import ViewStore
 from reconsume.sidecar.view.store_file import open_store
 from reconsume.sidecar.view.tables import Item
 from reconsume.topics.names import Names
@@ -30,64 +28,34 @@ Progress = Callable[[int, int], None]
 """Called with the number of records that were read, and their total."""
 
 
-class ViewSnapshot:
-    """The view while it is read. `turn` continues the reading."""
+class ViewSnapshot(ViewReader):
+    """The view while it is read once. `turn` continues the reading."""
 
-    def __init__(self, reading: ViewReader, store: ViewStore, source: Source) -> None:
-        self._reading, self._store = reading, store
-        self.source = source
-        """What it is made from."""
-
-    @property
-    def as_of(self) -> int:
-        """Epoch ms up to which the copy is complete."""
-        return self._reading.facts.as_of or 0
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._store.path
-
-    @property
-    def since(self) -> int:
-        """Epoch ms from which on a copy of events has every event; 0 if none is lacking, and for rows of Spark's."""
-        return self._reading.facts.since
-
-    @property
-    def shortfall(self) -> str:
-        """One sentence about what was left out; empty if nothing."""
-        return self._reading.shortfall
-
-    @property
-    def bad(self) -> int:
-        """The number of records that were skipped."""
-        return sum(self._reading.bad.values())
-
-    def read_all(self, progress: Progress) -> None:
+    def read_all(self, report: Progress) -> None:
         """Read to the end. Raises ContractError if there is no view, BrokerError if Kafka sends no more."""
         answered_at = time.monotonic()
-        while not self._reading.caught_up or self._reading.facts.as_of is None:
-            before = self._reading.progress()
+        while not self.caught_up or self.facts.as_of is None:
+            before = self.progress()
             self.turn(POLL)
-            if self._reading.absent:
-                raise ContractError(self._reading.problem)
-            if self._reading.progress() != before:
+            if self.absent:
+                raise ContractError(self.problem)
+            if self.progress() != before:
                 answered_at = time.monotonic()
-                progress(*self._reading.progress())
+                report(*self.progress())
             elif time.monotonic() > answered_at + ANSWER_SECONDS:
                 raise BrokerError(f"the view could not be read on for {ANSWER_SECONDS:.0f} s")
 
     def turn(self, wait: float) -> list[Item]:
         """Take in the records that arrive within `wait` seconds. Raises BrokerError."""
         try:
-            return self._reading.turn(wait)
+            return super().turn(wait)
         except KafkaException as failure:
             raise BrokerError(f"the view cannot be read: {sentence_of(failure)}") from failure
 
     @contextmanager
     def questions(self) -> Iterator[ViewQuery]:
         """Open the copy for queries."""
-        with questions(self._store.path, inf) as query:
+        with questions(self.path, inf) as query:
             yield query
 
 
@@ -99,10 +67,10 @@ def looking(kafka: Mapping[str, str], names: Names, source: Source, most: int | 
     """
     store = open_store(None, names.group, source)
     try:
-        reading = ViewReader(kafka, names, store, form_of(source, kafka, names, CLIENT), CLIENT, most=most)
+        look = ViewSnapshot(kafka, names, store, form_of(source, kafka, names, CLIENT), CLIENT, most=most)
         try:
-            yield ViewSnapshot(reading, store, source)
+            yield look
         finally:
-            reading.close()
+            look.close()
     finally:
         store.close()

@@ -15,7 +15,6 @@ from typing import IO, Any, NamedTuple
 
 from reconsume.sidecar.files import TemporaryFolder
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
-from reconsume.sidecar.view.event_tables import fold_in
 from reconsume.sidecar.view.tables import (
     PASSED_OVER,
     PUT_MESSAGE,
@@ -24,6 +23,7 @@ from reconsume.sidecar.view.tables import (
     TABLES_OF,
     Item,
     connect,
+    fold_in,
     message_values,
     sums_values,
 )

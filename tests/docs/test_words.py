@@ -24,7 +24,7 @@ MOST: dict[str, int] = {
     "part": 27,
     "parts": 44,
     "found": 63,
-    "told": 126,
+    "told": 121,
     "given": 45,
     "asked": 60,
     "heard": 34,

@@ -1,1 +1,1 @@
-"""`retries`: the group-wide view, listed and summed (`commands`), and shown live (`watch`)."""
+"""`retries`: the group-wide view, listed and summed (`commands`), and the queues of keys (`blocked`)."""

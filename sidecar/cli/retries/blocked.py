@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from reconsume.sidecar.cli.retries.filters import progress_line
-from reconsume.sidecar.cli.retries.rows import moment
+from reconsume.sidecar.cli.retries.rows import for_people
 from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
-from reconsume.sidecar.cli.terminal.output import Format, Row, talk
+from reconsume.sidecar.cli.terminal.output import Row, talk
+from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.core.waiting_keys import WaitingKey, WaitingRecord
 from reconsume.sidecar.errors import ConfigError, RecordError
 from reconsume.sidecar.hints import hint
@@ -32,7 +32,6 @@ MOST_KEPT = 10_000
 KEYS = ("id", "key", "behind", "parked", "times", "due", "reason", "oldest_at", "topic", "partition")
 QUEUE = ("id", "state", "times", "due", "reason", "at", "redrives", "topic", "partition")
 CUT = ("key", "reason")
-TIMES = ("due", "at", "oldest_at")
 
 
 def refuse_with_blocked(state: str, level: str | None, reason: str | None, due: str | None) -> None:
@@ -47,7 +46,7 @@ def list_blocked(options: Options, topic: str | None, limit: int | None, most: i
     keys = scan.keys.by_due()
     talk(f"{plural(len(keys), 'key')} blocked, {plural(scan.keys.waiting, 'record')} of them waiting")
     rows = [key_row(key) for key in keys[:limit]]
-    options.output.rows(KEYS, [printed(row, options.output.format) for row in rows], CUT)
+    options.output.rows(KEYS, [for_people(row, options.output.format) for row in rows], CUT)
 
 
 def show_key(options: Options, key: bytes, most: int) -> int:
@@ -65,7 +64,7 @@ def show_key(options: Options, key: bytes, most: int) -> int:
     if shown < scan.keys.waiting:
         talk(f"only the first {shown} of {plural(scan.keys.waiting, 'record')} are shown")
     rows = [record_row(one, number, record) for one in keys for number, record in enumerate(one.records)]
-    options.output.rows(QUEUE, [printed(row, options.output.format) for row in rows], CUT)
+    options.output.rows(QUEUE, [for_people(row, options.output.format) for row in rows], CUT)
     return DONE
 
 
@@ -85,7 +84,8 @@ def read(settings: Settings, topic: str | None, key: bytes | None = None, most: 
     wanted = Wanted(key, min(most or MOST_READ, MOST_READ), 1 if key is None else MOST_KEPT)
     topics = settings.topic_names if topic is None else (topic,)
     cluster = Cluster(settings.kafka, CLIENT)
-    scan = read_waiting(cluster, policy, topics, order, wanted, progress_line("records of the queues"))
+    with progress_bar("records of the queues") as progress:
+        scan = read_waiting(cluster, policy, topics, order, wanted, progress)
     for line in remarks(scan):
         talk(f"warning: {line}")
     return scan
@@ -138,13 +138,6 @@ def record_row(key: WaitingKey, number: int, record: WaitingRecord) -> Row:
     """Return a record of a key as a row: the first, or one behind it."""
     first = "parked" if record.parked else "first"
     return {**_fields(key, record), "state": "behind" if number else first}
-
-
-def printed(row: Row, form: Format) -> Row:
-    """Return the row; for a table with its times in readable form."""
-    if form is not Format.TABLE:
-        return row
-    return {name: moment(value) if name in TIMES and isinstance(value, int) else value for name, value in row.items()}
 
 
 def _fields(key: WaitingKey, record: WaitingRecord) -> dict[str, Any]:

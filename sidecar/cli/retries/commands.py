@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,7 +18,6 @@ from reconsume.sidecar.cli.find import (
     search,
 )
 from reconsume.sidecar.cli.retries.blocked import key_of, list_blocked, refuse_with_blocked, show_key
-from reconsume.sidecar.cli.retries.filters import ALL, filters_of, progress_line
 from reconsume.sidecar.cli.retries.rows import (
     CUT,
     JOURNEY,
@@ -31,26 +29,28 @@ from reconsume.sidecar.cli.retries.rows import (
     row_of,
     storm_text,
     sums_row,
+    whole_view,
 )
-from reconsume.sidecar.cli.terminal.arguments import duration, optional_record_id
+from reconsume.sidecar.cli.terminal.arguments import ahead, duration, optional_record_id
 from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
 from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import RecordError
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import printable
-from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.storm import RULE
 from reconsume.topics.events import State
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.view.snapshot import ViewSnapshot
+    from reconsume.sidecar.view.query import Filters
 
 MOST_SCANNED = 5_000_000
+ALL = "all"
 
 app = typer.Typer(cls=Group, help="What is in retry, in the whole group.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -113,7 +113,7 @@ def list_(
         return DONE
     filters = filters_of(state, topic, level, reason, due_before)
     settings = settings_for_kafka(options)
-    with view(settings, most) as look, look.questions() as ask:
+    with whole_view(settings, Source(settings.view.source), most) as look, look.questions() as ask:
         form = options.output.format
         rows = (for_people(row_of(value), form) for value in ask.every_message(filters, limit))
         options.output.rows(LIST, rows, CUT)
@@ -161,12 +161,12 @@ def show(
     from reconsume.sidecar.view.journey import read_journey
 
     settings = settings_for_kafka(options)
-    with view(settings, None if most == MOST_SCANNED else most) as look, look.questions() as ask:
+    most_of_view = None if most == MOST_SCANNED else most
+    with whole_view(settings, Source(settings.view.source), most_of_view) as look, look.questions() as ask:
         value = ask.message(record)
     row = {} if value is None else row_of(value)
-    scan = read_journey(
-        settings.kafka, settings.names, record, row.get("first_failed_at"), most, progress_line("events")
-    )
+    with progress_bar("events") as progress:
+        scan = read_journey(settings.kafka, settings.names, record, row.get("first_failed_at"), most, progress)
     has_failed = bool(row or scan.events)
     located = locate(settings, record) if with_value else Located({}, None)
     if not with_value and not has_failed and not settings.deliver.broadcast:
@@ -207,20 +207,21 @@ def stats(
     """
     span = duration(since, "--since")
     settings = settings_for_kafka(options)
-    with view(settings, most) as look, look.questions() as ask:
+    with whole_view(settings, Source(settings.view.source), most) as look, look.questions() as ask:
         now = wall()
         talk(storm_text(ask.failures(now - RULE.window, now), RULE))
         form = options.output.format
         options.output.rows(STATS, (for_people(sums_row(value), form) for value in ask.every_sum(now - span)), CUT)
 
 
-def view(settings: Settings, most: int | None) -> AbstractContextManager[ViewSnapshot]:
-    """Return the view, read to its end, from what the configuration says."""
-    from reconsume.sidecar.cli.retries.whole_view import (
-        whole_view,  # the Kafka client is slow to import, and --help needs none
-    )
+def filters_of(state: str, topic: str | None, level: str | None, reason: str | None, due: str | None) -> Filters:
+    """Build the filters from the options. Raises BadParameter if the state is unknown."""
+    from reconsume.sidecar.view.query import Filters
 
-    return whole_view(settings, Source(settings.view.source), most)
+    if state.upper() not in (*State, ALL.upper()):
+        raise typer.BadParameter(f"--state is {', '.join(State)} or {ALL}")
+    wanted = None if state.lower() == ALL else State(state.upper())
+    return Filters(wanted, level, topic, reason, None if due is None else ahead(due, "--due-before"))
 
 
 def print_record(

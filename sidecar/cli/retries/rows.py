@@ -1,18 +1,25 @@
-"""Rows of the view, the sums and a record's journey, and sentences about their age. Nothing is read here."""
+"""The view of a command, read once to its end, and rows of it: of records, the sums and a record's journey."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reconsume.sidecar.cli.terminal.output import Format, Row, clock
+from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk
+from reconsume.sidecar.cli.terminal.progress import progress_bar
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.storm import Failures, Rule, storm_of
 from reconsume.topics.durations import render_duration
 from reconsume.topics.events import Event, State, author_of
+
+if TYPE_CHECKING:
+    from reconsume.sidecar.view.snapshot import ViewSnapshot
 
 LIST = ("id", "state", "times", "level", "due", "reason", "topic", "last_failed_at")
 STATS = ("minute", "topic", "level", "reason", "retries", "committed", "dead", "redriven")
@@ -28,11 +35,32 @@ WORDS = {
     State.DISMISSED: "dismissed",
 }
 """The states as tables have them, and the dashboard."""
-TIMES = ("due", "last_failed_at", "first_failed_at", "minute", "at", "updated_at", "timestamp")
+TIMES = ("due", "last_failed_at", "first_failed_at", "minute", "at", "updated_at", "timestamp", "oldest_at")
 OPTIONAL = ("due", "state")
 """Facts that a record need not have."""
 OLD = 60_000
 """ms after which the user is warned that the view is behind."""
+
+
+@contextmanager
+def whole_view(settings: Settings, source: Source, most: int | None) -> Iterator[ViewSnapshot]:
+    """Yield the view, read to its end; print what it is made from, how old it is, and what it lacks.
+
+    `most`: the events to read at most; the bound of a copy where it is not given.
+    """
+    from reconsume.sidecar.view.snapshot import looking  # the Kafka client is slow to import, and --help needs none
+    from reconsume.sidecar.view.store import BOUND
+
+    limit = BOUND.records if most is None else most
+    with looking(settings.kafka, settings.names, source, limit) as look:
+        what = "events" if look.source is Source.EVENTS else "records of the view"
+        with progress_bar(what) as progress:
+            look.read_all(progress)
+        for line in source_lines(look.source, look.facts.as_of or 0, look.facts.since, look.shortfall, wall()):
+            talk(line)
+        if bad := sum(look.bad.values()):
+            talk(f"warning: {bad} {what} are no such, and passed over")
+        yield look
 
 
 def row_of(value: bytes) -> dict[str, Any]:
@@ -48,14 +76,12 @@ def for_people(row: Row, form: Format) -> Row:
 
 
 def shown(row: Row, key: str) -> object:
-    """Return a field of a row for people. Only what waits is due."""
+    """Return a field of a row for people. Of the records of the view, only those that wait are due."""
     value, state = row[key], str(row.get("state") or "")
     if key == "state":
         return WORDS[State(state)] if state in WORDS else value
-    if key == "due" and state not in ("", State.WAITING_RETRY):
-        return ""
-    if key == "due" and state and not value:
-        return "parked"
+    if key == "due" and state in WORDS and (state != State.WAITING_RETRY or not value):
+        return "parked" if state == State.WAITING_RETRY else ""
     return moment(value) if key in TIMES and isinstance(value, int) else value
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
-from contextlib import closing
 from itertools import chain
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -17,18 +15,12 @@ from reconsume.sidecar.kafka.client_config import follower_config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.few_messages import few_messages
 from reconsume.sidecar.kafka.messages import read_headers
-from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
 from reconsume.topics.events import Event, decode_event
 
 CLIENT = "reconsume-demo-reader"
 DUMP_SECONDS = 60.0
 """Seconds for reading all topics; the demo's topics need well under one."""
-
-
-def reader_of(bootstrap: str) -> Consumer:
-    """Return a consumer that joins and commits nothing."""
-    config = follower_config({"bootstrap.servers": bootstrap}, CLIENT, CLIENT)
-    return make_client(Consumer, {**config, "fetch.wait.max.ms": 50, "log_level": 0})
 
 
 def spans_of(bootstrap: str, topics: Iterable[str]) -> dict[PartitionName, Span]:
@@ -42,12 +34,10 @@ def dump_topics(bootstrap: str, topics: Iterable[str]) -> list[Row]:
 
     No producer may be writing: records that come later are left out.
     """
-    until, spans = time.monotonic() + DUMP_SECONDS, spans_of(bootstrap, topics)
-    with closing(reader_of(bootstrap)) as consumer:
-        reader = RangeReader(consumer, spans)
-        rows = [row_of(message) for message in reader.records(deadline=until)]
-    if reader.left:
-        raise BrokerError(f"{len(reader.left)} partitions could not be read to their end in {DUMP_SECONDS:.0f} s")
+    spans = spans_of(bootstrap, topics)
+    with ScanClient({"bootstrap.servers": bootstrap}, CLIENT, CLIENT, Fetches.LITTLE) as client:
+        scan = client.scan(spans, Bounds(seconds=DUMP_SECONDS), expected="a topic")
+        rows = [row_of(message) for message in scan]
     return sorted(rows, key=lambda row: (row.topic, row.partition, row.offset))
 
 
@@ -64,7 +54,8 @@ class EventTail:
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         """Begin at the beginning of the events topic."""
-        self._consumer = reader_of(bootstrap)
+        config = follower_config({"bootstrap.servers": bootstrap}, CLIENT, CLIENT)
+        self._consumer = make_client(Consumer, {**config, "fetch.wait.max.ms": 50, "log_level": 0})
         starts = spans_of(bootstrap, [topic]).items()
         self._consumer.assign([TopicPartition(*partition, span.begin) for partition, span in starts])
 

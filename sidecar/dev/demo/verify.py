@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
-from reconsume.sidecar.audit.copy_rules import judge_each
 from reconsume.sidecar.audit.facts import Fact, Terms, topics_of
 from reconsume.sidecar.audit.parsing import fact_in
+from reconsume.sidecar.audit.rules import judge_each
 from reconsume.sidecar.core.policy import InPlace
 from reconsume.sidecar.dev.demo.checks import CHECKS, RELAYED, Checks
 from reconsume.sidecar.dev.demo.lateness import Spread, in_outage, lateness, spread

@@ -1,16 +1,37 @@
-"""Find progress that may be lost: offsets that expire because no instance runs, and records that are deleted unread."""
+"""Check what the group has done: progress that may be lost, levels that are overdue, and other clients of its topics.
+
+Progress is lost if offsets expire because no instance runs, and if records are deleted unread.
+
+A level is overdue if the retry group has not done what is before the first offset that is not due yet. Offsets alone do
+not show it. There may be only transaction markers after what is done, and a record may have asked for a longer wait
+than its level's. So the first record of each partition that looks overdue is read, and its own due time counts.
+
+If other clients read this group's retry topics, or use its consumer groups, it is chance which client gets a record.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from confluent_kafka import Message
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.state import ControlState
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Offset, PartitionName, Span, Topic
+from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
+from reconsume.sidecar.kafka.messages import to_record
+from reconsume.sidecar.kafka.scan import Bounds, ScanClient, partition_of
 from reconsume.sidecar.printable import plural
 from reconsume.topics.acls import GroupShape
+from reconsume.topics.removed import removed_role
+from reconsume.topics.retry_headers import RETRY_DUE_AT
+from reconsume.topics.transitions import UNREADABLE
+
+# --- progress --------------------------------------------------------------------------------------------------------
+
 
 DAY_MS = 86_400_000
 SHARE = 10
@@ -28,8 +49,6 @@ def progress(cluster: Cluster, group: GroupShape, state: ControlState | None) ->
 
     `state`: what the control log says, where instances say that they run.
     """
-    if group.broadcast:
-        return [ok("a broadcast keeps no progress")]
     now = wall()
     names = group.names
     findings: list[Finding] = []
@@ -100,3 +119,197 @@ def retention_of(config: Mapping[str, str]) -> int | None:
     """Return how long a topic keeps a record, in ms; None if for ever."""
     text = config.get("retention.ms", "")
     return int(text) if text.isdecimal() and "delete" in config.get("cleanup.policy", "delete") else None
+
+
+# --- overdue levels --------------------------------------------------------------------------------------------------
+
+
+SLACK = 60_000
+"""ms by which a record must be late. A record that is delivered seconds late is work under way."""
+LONG = 600_000
+"""ms from which on it is a failure. A service that was too slow for a burst has caught up by then, or never will."""
+
+
+def overdue(cluster: Cluster, group: GroupShape, now: int | None = None) -> list[Finding]:
+    """Report what is due in the group's levels and not done. `now`: epoch ms; None: the current time."""
+    moment = wall() if now is None else now
+    names = group.names
+    waits = {names.level(delay, topic): delay for delay in group.delays for topic in group.topics}
+    # Waits that are shorter than every level are spent in the ready topic, which counts as the shortest level.
+    waits[names.ready] = min(group.delays, default=0)
+    topics, denied = cluster.topics(waits)
+    findings = hidden_topics(denied)
+    if not topics and not denied:
+        findings.append(not_checked("none of the group's levels exists", hint("topics apply")))
+    spans = undone_spans(cluster, group, waits, topics, moment)
+    dues, unread = first_dues(cluster, group, waits, spans)
+    if unread:
+        numbers = listed(f"{topic}[{number}]" for topic, number in unread)
+        findings.append(
+            not_checked(f"what is overdue in {numbers}: it does not respond", "look at the brokers that lead them")
+        )
+    late = {partition: due for partition, due in dues.items() if due[1] + SLACK <= moment}
+    if not late:
+        return findings or [ok(f"nothing is due for longer than {ago(SLACK)}")]
+    groups = cluster.groups([names.retry_group]).values()
+    owners = {partition: member.client for one in groups for member in one.members for partition in member.partitions}
+    overdue_findings = [
+        overdue_finding(partition, first, spans[partition].end, moment - due, owners.get(partition))
+        for partition, (first, due) in sorted(late.items(), key=lambda item: item[1][1])
+    ]
+    return [*overdue_findings, *findings]
+
+
+def undone_spans(
+    cluster: Cluster, group: GroupShape, waits: Mapping[str, int], topics: Mapping[str, Topic], now: int
+) -> dict[PartitionName, Span]:
+    """Return what is not done of each partition, up to the first offset that is not due, where there is any."""
+    partitions = [partition for topic in topics.values() for partition in topic.led]
+    # The ends are read first and the progress last, so that a record done in between does not count as overdue.
+    ends = cluster.offsets(partitions, Offset.END)
+    heads: dict[PartitionName, int] = {}
+    for topic in topics.values():
+        for partition, (offset, _) in cluster.offsets(topic.led, now - waits[topic.name] - SLACK).items():
+            heads[partition] = offset if offset >= 0 else ends[partition].offset
+    begins = cluster.offsets(partitions, Offset.BEGIN)
+    done = cluster.committed(group.names.retry_group, partitions)
+    firsts = {partition: max(begins[partition].offset, done.get(partition, 0)) for partition in partitions}
+    return {partition: Span(first, heads[partition]) for partition, first in firsts.items() if first < heads[partition]}
+
+
+def first_dues(
+    cluster: Cluster, group: GroupShape, waits: Mapping[str, int], spans: Mapping[PartitionName, Span]
+) -> tuple[dict[PartitionName, tuple[int, int]], Collection[PartitionName]]:
+    """Return the first record of each span, if there is one: its offset, and when it was due (epoch ms); and the
+    partitions that did not respond. Raises BrokerError."""
+    firsts: dict[PartitionName, tuple[int, int]] = {}
+    if not spans:
+        return firsts, ()
+    with ScanClient(cluster.kafka, group.names.retry_group, cluster.client_id) as client:
+        scan = client.scan(spans, Bounds(seconds=FIRST_ANSWER_SECONDS))
+        for message in scan:
+            partition = partition_of(message)
+            firsts[partition] = message.offset() or 0, due_of(message, waits[partition[0]])
+            scan.finish(partition)
+    return firsts, scan.left.keys()
+
+
+def due_of(message: Message, wait: int) -> int:
+    """Return when a record was due, epoch ms: the end of its level, or the time in its header if that is later."""
+    record = to_record(message, None, 0, None)  # type: ignore[arg-type]  # its position is not used
+    text = dict(record.headers or ()).get(RETRY_DUE_AT) or b""
+    level_over = record.timestamp + wait
+    return level_over if record.fault == UNREADABLE or not text.isdigit() else max(level_over, int(text[:16]))
+
+
+def overdue_finding(partition: PartitionName, first: int, head: int, behind: int, owner: str | None) -> Finding:
+    """Return the finding for a partition whose record at `first` is `behind` ms late; `head` is not due yet."""
+    topic, number = partition
+    text = f"{topic}[{number}]: the record at {first} was due {ago(behind)} ago and is not done; "
+    text += f"due there: at most {plural(head - first, 'offset')}"
+    mend = (
+        f"{owner} has it: see `partitions` in its /status for why (state, overdue_for), and the pace; where neither is "
+        "the reason, restart it: nothing is lost by that"
+    )
+    if owner is None:
+        mend = "no instance has the partition: start one"
+    return (fail if behind >= LONG else warn)(text, mend)
+
+
+# --- other groups ----------------------------------------------------------------------------------------------------
+
+
+MOST = 2_000
+"""Groups that are looked at. Each costs a request of a millisecond."""
+SIDECARS = "-RETRY"
+"""The end of the name of the group by which a sidecar reads its level topics."""
+
+
+def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
+    """Report groups that read topics of this group alone, and members of its own groups that read other topics."""
+    names = group.names
+    every = cluster.group_names()
+    others = [name for name in every if name not in (names.group, names.retry_group, names.redrive_group)]
+    described = cluster.groups([*others[:MOST], names.group, names.retry_group])
+    own = (*group.levels, names.ready)
+    waiting, denied = cluster.topics(own)
+    partitions = [partition for topic in waiting.values() for partition in topic.led]
+    findings = [
+        *(
+            finding
+            for name in others[:MOST]
+            if name in described
+            for finding in other(cluster, partitions, name, described[name])
+        ),
+        *strangers(names.retry_group, retry := described.get(names.retry_group), (*own, *removed(group, retry))),
+        *strangers(names.group, described.get(names.group), (*group.topics, *relayed(group))),
+    ]
+    findings += [*neighbours(names.group, others), *hidden_topics(denied)]
+    if len(others) > MOST:
+        findings.append(not_checked(f"{len(others) - MOST} of {plural(len(others), 'other group')}"))
+    if not others:
+        return findings or [ok("this user sees no other group")]
+    return findings or [
+        ok(f"none of {plural(len(others), 'other group')} that this user may see reads this group's topics")
+    ]
+
+
+def neighbours(own: str, others: Iterable[str]) -> Iterator[Finding]:
+    """Report groups whose transactional ids this group's rights reach, or the other way round.
+
+    Rights on transactional ids are given by prefix, because an id ends with the name of an instance.
+    """
+    near = {
+        name
+        for name in others
+        for one, other in ((own, name), (name, own))
+        if any(f"{other}-".startswith(f"{one}-{lane}-") for lane in ("main", "retry", "post"))
+    }
+    # A group has two consumer groups of its own; the main one says it all.
+    for name in sorted(near - {f"{name}{SIDECARS}" for name in near}):
+        yield warn(
+            f"group {name}: the rights of one of {own} and {name} on transactional ids reach the other's",
+            "another name for one of the two, without -main-, -retry- or -post-",
+        )
+
+
+def relayed(group: GroupShape) -> tuple[str, ...]:
+    """Return what the service of a relay reads in addition to its main topics."""
+    return (group.names.ready,) if group.mode == "relay" else ()
+
+
+def removed(group: GroupShape, described: ConsumerGroup | None) -> Iterator[str]:
+    """Yield the topics of members that are levels of main topics that left the configuration: sidecars empty them."""
+    for member in () if described is None else described.members:
+        yield from (name for name in member.topics if removed_role(group.names, name, group.topics) is not None)
+
+
+def other(cluster: Cluster, partitions: Sequence[PartitionName], name: str, group: ConsumerGroup) -> Iterator[Finding]:
+    """Report what another group reads of this group's retry topics."""
+    reads = {topic for member in group.members for topic in member.topics} & {topic for topic, _ in partitions}
+    # Members are looked at in every group, progress only in those of sidecars: it takes a client for each group.
+    needed = partitions if name.endswith(SIDECARS) and not reads else ()
+    kept = {topic for topic, _ in cluster.committed(name, needed)}
+    if not reads and not kept:
+        return
+    verb = "reads" if reads else "has read"
+    text = f"group {name} {verb} {listed(reads or kept)}"
+    if name.endswith(SIDECARS):
+        yield fail(
+            f"{text}: the sidecars of two groups share them, and a retry goes to both",
+            "give one of the two another group name, or another topic_prefix",
+        )
+    else:
+        yield warn(f"{text}: whatever it does with retries is done twice", "stop it, unless it only looks")
+
+
+def strangers(name: str, described: ConsumerGroup | None, topics: Iterable[str]) -> Iterator[Finding]:
+    """Report members of this group's own consumer groups that read topics of others."""
+    known = set(topics)
+    for member in () if described is None else described.members:
+        foreign = member.topics - known
+        if foreign:
+            yield fail(
+                f"group {name} has a member ({member.client} at {member.host}) that reads {listed(foreign)}",
+                f"only this group's instances, all with one configuration, may use the group {name}",
+            )

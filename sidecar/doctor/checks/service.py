@@ -1,22 +1,44 @@
-"""Check whether the service can be reached where records would be pushed, and what it answers to a made-up record."""
+"""Check the service: whether it can be reached where records would be pushed, and what it answers to a made-up record.
+
+It is called as the sidecar calls it, by its own push client, with its connections, timeouts and verdicts. Its
+certificate and its clock are looked at by a connection of our own, because the push client keeps neither.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import http.client
+import socket
+import ssl
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.core.outcome import Failed, NotSent, label_of
+from reconsume.sidecar.clock import now, wall
+from reconsume.sidecar.core.outcome import Failed, NotSent, Outcome, label_of
 from reconsume.sidecar.core.pace.refusals import CLIENT_ERROR, hint_of
+from reconsume.sidecar.core.record import Now, Partition, Record
 from reconsume.sidecar.delivery.push.access import Access, ServiceCredentials, build_credentials, health_access
-from reconsume.sidecar.delivery.push.target import parse_target
+from reconsume.sidecar.delivery.push.dial import REFUSED, tls_reason
+from reconsume.sidecar.delivery.push.health_check import by_status
+from reconsume.sidecar.delivery.push.pool import Push
+from reconsume.sidecar.delivery.push.request import Render
+from reconsume.sidecar.delivery.push.response_reader import Interpret
+from reconsume.sidecar.delivery.push.settings import PushSettings
+from reconsume.sidecar.delivery.push.target import Target, parse_target
+from reconsume.sidecar.delivery.verdict import HTML
 from reconsume.sidecar.doctor.findings import Finding, fail, ok, warn
-from reconsume.sidecar.doctor.service_call import asked_health, tried
-from reconsume.sidecar.doctor.service_tls import certificate, clock, connect
 from reconsume.sidecar.masking import url_without_secrets
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.sections.deliver import Deliver, Subscription
 from reconsume.topics.reasons import reason_text
+
+# --- its address -----------------------------------------------------------------------------------------------------
+
 
 HERE = "start the service, or correct deliver.url; doctor must run where the sidecar runs, in its pod"
 
@@ -128,3 +150,179 @@ def delivered(settings: Settings, topic: Subscription) -> list[Finding]:
             return [warn(text, "an answer that finds fault with the value alone is right; else: " + ANSWERS)]
         case _:
             return [ok(f"the made-up record was answered: {label_of(outcome)}")]
+
+
+# --- its certificate and clock ---------------------------------------------------------------------------------------
+
+
+CONNECT_SECONDS = 3.0
+ALERT_SECONDS = 0.5
+"""Under TLS 1.3 a service refuses our certificate behind its own part of the handshake."""
+DAY = 86_400
+SOON_DAYS = 14
+"""Days before its end at which a certificate should have been renewed. Those of ACME are renewed 30 days before it."""
+CLOCK_WARN, CLOCK_FAIL = 60.0, 300.0
+"""Seconds that the clocks may differ. Receivers of Standard Webhooks refuse a signature that is 5 minutes away."""
+SYNC = "synchronise the clocks of this machine and of the service (NTP)"
+CAUSES: Mapping[str, tuple[str, str]] = {
+    "tls-untrusted": (
+        "its certificate is not trusted: its CA is not known here",
+        "deliver.tls.ca_file must hold the CA of the service's certificate",
+    ),
+    "tls-expired": ("its certificate has expired", "renew it, or look at the clock of this machine"),
+    "tls-not-yet-valid": ("its certificate is not valid yet", "look at the clocks of this machine and of the CA"),
+    "tls-wrong-name": ("its certificate is for another name", "use a name in the URL that is in the certificate"),
+    REFUSED: (
+        "it does not accept our certificate, or wants one",
+        "deliver.tls.cert_file must hold a certificate of a CA that the service trusts, and that has not expired",
+    ),
+}
+HANDSHAKE = (
+    "the TLS handshake fails",
+    "the port may have no TLS, or the service may want a certificate: deliver.tls.cert_file",
+)
+
+
+def connect(target: Target) -> socket.socket:
+    """Return a connection to the target, at the first of its addresses that accepts one. Raises OSError."""
+    if target.socket_path:
+        unix = socket.socket(socket.AF_UNIX)
+        unix.settimeout(CONNECT_SECONDS)
+        try:
+            unix.connect(target.socket_path)
+        except OSError:
+            unix.close()
+            raise
+        return unix
+    refused: tuple[object, ...] = ()
+    for host in target.hosts:
+        try:
+            return socket.create_connection((host, target.port), CONNECT_SECONDS)
+        except OSError as fault:
+            refused = refused or fault.args
+    raise OSError(*(refused or ("no address",)))
+
+
+def certificate(where: str, plain: socket.socket, context: ssl.SSLContext, name: str) -> Iterator[Finding]:
+    """Yield what is wrong with the service's certificate or ours, and what will be soon. Closes the connection.
+
+    `where`: the setting and its URL, as the beginning of a sentence; `name`: what the certificate must be for.
+    """
+    try:
+        with context.wrap_socket(plain, server_hostname=name) as secure:
+            rest = ssl.cert_time_to_seconds(str((secure.getpeercert() or {})["notAfter"])) - time.time()
+            if rest < SOON_DAYS * DAY:
+                yield warn(f"{where}: its certificate expires in {rest / DAY:.0f} days", "renew it")
+            secure.settimeout(ALERT_SECONDS)
+            secure.recv(1)
+    except TimeoutError:  # nothing is said: our certificate is accepted, or none is wanted
+        return
+    except OSError as fault:
+        cause, mend = CAUSES.get(tls_reason(fault), HANDSHAKE)
+        yield fail(f"{where}: {cause}", mend)
+    finally:
+        plain.close()
+
+
+def clock(target: Target, context: ssl.SSLContext | None, method: str) -> Finding:
+    """Return how far the service's clock is from this one, by the `Date` of its answer to a request without effect."""
+    request = f"{method} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nConnection: close\r\n\r\n"
+    try:
+        with closing(connect(target)) as plain:
+            secure = None if context is None else context.wrap_socket(plain, server_hostname=target.tls_name)
+            with closing(secure or plain) as connection:
+                sent = time.time()
+                connection.sendall(request.encode("ascii"))
+                answer = http.client.HTTPResponse(connection)
+                answer.begin()
+                middle = (sent + time.time()) / 2
+                date = parsedate_to_datetime(answer.headers["Date"]).timestamp()
+    except (OSError, http.client.HTTPException, TypeError, ValueError):  # the last two: no Date, or an unreadable one
+        return warn("the service's clock is not compared: it gives no Date", "see that both clocks are synchronised")
+    return judged(date + 0.5 - middle)  # half of the second that a Date leaves out
+
+
+def judged(seconds: float) -> Finding:
+    """Return the finding for a service whose clock is so many seconds ahead of this one."""
+    if abs(seconds) < CLOCK_WARN:
+        return ok("the service's clock is right enough for signatures")
+    where = "ahead of" if seconds > 0 else "behind"
+    text = f"the service's clock is {abs(seconds):.0f} s {where} this one: it may refuse our signatures"
+    return (fail if abs(seconds) >= CLOCK_FAIL else warn)(text, SYNC)
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+TRIAL = b"Reconsume-Trial: 1\r\n"
+"""The header of a made-up record: a service may answer such a request without doing its work."""
+TRIAL_VALUE = b'{"reconsume": "trial"}'
+TRIAL_PARTITION = 2**31 - 1
+"""A partition that no topic has: a service that remembers ids must never take a real record for the trial."""
+LONGEST = 15_000
+"""ms that a trial may take: a person waits for it."""
+SLACK = 5.0
+"""Seconds beyond the client's own deadline."""
+
+
+def asked_health(target: Target, timeout: int, access: Access) -> Outcome:
+    """Return what the health URL's answer means. `timeout`: ms; `access`: how it is called."""
+    request = f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: */*\r\n\r\n".encode("ascii")
+    push = PushSettings("", timeout, 1, connect_timeout_ms=timeout)
+    return asyncio.run(_sent(target, push, request, by_status, access)).outcome
+
+
+class Trial(NamedTuple):
+    """What the service says to a made-up record. `html`: it is a page of HTML, as a proxy that wants a login sends."""
+
+    outcome: Outcome
+    html: bool = False
+
+
+def tried(target: Target, settings: Settings, topic: Subscription, access: Access) -> Trial:
+    """Deliver a made-up record of this topic, once; return what comes back. Kafka is neither read nor written."""
+    deliver = settings.deliver
+    push = PushSettings(
+        group=settings.group,
+        timeout_ms=min(deliver.timeout, LONGEST),
+        concurrency=1,
+        forward_headers=deliver.forward_headers,
+        verdict_bodies=deliver.verdicts == "all",
+        failure_text=deliver.failure_text,
+        content_type=deliver.content_type if topic.content_type is None else topic.content_type,
+        envelope=deliver.envelope or deliver.batch.max_size > 1,
+        dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
+        throttle_statuses=frozenset(deliver.throttle_statuses),
+        batch_size=deliver.batch.max_size,
+        longest_answer=deliver.max_answer,
+        reserved=access.reserved,
+        written=access.written,
+    )
+    record = Record(Partition(topic.name, TRIAL_PARTITION), wall(), 0, wall(), None, TRIAL_VALUE, None, None)
+    line, _, rest = Render(target, push)(record).partition(b"\r\n")
+    return asyncio.run(_sent(target, push, line + b"\r\n" + TRIAL + rest, None, access, record))
+
+
+async def _sent(
+    target: Target,
+    settings: PushSettings,
+    request: bytes,
+    judge: Interpret | None,
+    access: Access,
+    record: Record | None = None,
+) -> Trial:
+    result: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def reply(_record: Record | None, outcome: Outcome, _at: Now) -> None:
+        if not result.done():
+            result.set_result(outcome)
+
+    push = Push(target, settings, now, access)
+    push.post((record, reply), request, judge)
+    try:
+        outcome = await asyncio.wait_for(result, settings.timeout_ms / 1_000 + SLACK)
+        return Trial(outcome, push.odd_verdicts.counts[HTML] > 0)
+    except TimeoutError:
+        return Trial(NotSent("timeout"))
+    finally:
+        push.close()

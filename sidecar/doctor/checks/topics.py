@@ -1,20 +1,38 @@
-"""Check whether the topics exist, have their leaders and replicas, and have the right settings."""
+"""Check the group's topics: whether they exist as they must be, have leftovers, open transactions, and a view.
+
+Topics that left the configuration may still have retries in levels or queues of their own. Levels of their own they
+have only with the prefix `{topic}-{group}`, and a running sidecar passes these retries on. What waits in a queue stays
+there, and nobody reads it.
+
+A partition has an open transaction if its last stable offset is behind its high watermark. The transaction hangs if the
+first record that it holds back is older than any transaction of that topic may be: no producer ends it, and every
+reader of committed records stops before it. The age comes from an offset by time, so no record is read.
+
+The view is up to date if the Spark job has written since the newest event, or if this group's own readers make it from
+the events alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.doctor.findings import Finding, fail, hidden_topics, listed, not_checked, ok, warn
+from reconsume.sidecar.clock import wall
+from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, listed, not_checked, ok, warn
+from reconsume.sidecar.group_policy.levels import leftovers, unowned_queues
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import Topic, source_of
+from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, source_of
 from reconsume.sidecar.printable import plural
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.names import ALIKE, Kind, alike
 from reconsume.topics.specs import TopicSpec, group_specs
+
+# --- topics ----------------------------------------------------------------------------------------------------------
+
 
 Compare: TypeAlias = Callable[[TopicSpec, Topic], Iterable[tuple[str, str]]]
 """Called with a topic and its specification; returns each difference with its remedy."""
@@ -29,20 +47,15 @@ def topics(cluster: Cluster, group: GroupShape, compare: Compare) -> list[Findin
     own = () if group.broadcast else group.own
     described, denied = cluster.topics([*group.topics, *own])
     configs = cluster.settings(described)
-    findings = [
-        *mains(group, described, denied),
-        *(finding for topic in described.values() for finding in whole(topic)),
-        *(owns(group, described, configs, denied, compare, cluster.topic_names()) if own else ()),
-    ]
+    missing = [name for name in group.topics if name not in described and name not in denied]
+    mend = "create it, or correct topics: in the configuration"
+    findings = [fail(f"main topic {name} does not exist", mend) for name in missing]
+    for topic in described.values():
+        findings += whole(topic)
+    if own:
+        findings += owns(group, described, configs, denied, compare, cluster.topic_names())
     findings += hidden_topics(denied)
     return findings or [ok(f"all {len(described)} are as they must be")]
-
-
-def mains(group: GroupShape, described: Mapping[str, Topic], denied: frozenset[str]) -> Iterator[Finding]:
-    """Report main topics that are missing."""
-    for name in group.topics:
-        if name not in described and name not in denied:
-            yield fail(f"main topic {name} does not exist", "create it, or correct topics: in the configuration")
 
 
 def whole(topic: Topic) -> Iterator[Finding]:
@@ -106,3 +119,126 @@ def differing(spec: TopicSpec, topic: Topic, config: Mapping[str, str] | None, c
     if config is not None:
         for text, mend in compare(replace(spec, partitions=topic.partitions, replication=topic.replication), described):
             yield fail(f"{spec.name}: {text}", mend)
+
+
+# --- leftovers -------------------------------------------------------------------------------------------------------
+
+
+MEND = "put {topic} back into topics: until its retries are done, or let a running sidecar make dead letters of them"
+
+
+def removed_topics(cluster: Cluster, group: GroupShape, *, in_order: bool) -> list[Finding]:
+    """Report each removed topic whose levels hold retries, and each queue of which partitions hold records unread.
+
+    `in_order`: as in `unowned_queues`.
+    """
+    text = "topic {} left the configuration, and up to {} retries of it wait in {}"
+    waiting: dict[str, dict[str, int]] = {}
+    for level, count in leftovers(cluster, group.names, group.topics):
+        waiting.setdefault(level.topic, {})[level.name] = count
+    findings = [
+        warn(text.format(topic, sum(counts.values()), listed(counts)), MEND.format(topic=topic))
+        for topic, counts in waiting.items()
+    ]
+    text = "up to {} records wait in {}[{}], which nobody reads: {}"
+    findings += [
+        warn(text.format(one.waiting, one.name, listed(map(str, one.partitions)), one.because), one.mend)
+        for one in unowned_queues(cluster, group.names, group.topics, in_order=in_order)
+    ]
+    return findings or [ok("no topic that left the configuration has retries, of those that this user may see")]
+
+
+# --- open transactions -----------------------------------------------------------------------------------------------
+
+
+SCAN = 10_000
+"""ms between two searches of a broker for expired transactions, by default."""
+SLACK = 10_000
+OTHERS = 15 * 60_000
+"""ms. The longest transaction that a broker allows by default. It is for main topics, where other producers write."""
+AGAIN_AFTER = 1.0
+"""Seconds until the second look. A transaction may have ended between two requests of the first look."""
+FIND = "kafka-transactions.sh --bootstrap-server {servers} find-hanging --topic {topic} --partition {partition}"
+
+
+def transactions(
+    cluster: Cluster, group: GroupShape, timeout: int, pause: Callable[[float], None] = time.sleep
+) -> list[Finding]:
+    """Report the partitions that are held up. `timeout` is transaction.timeout.ms of the sidecars."""
+    own = () if group.broadcast else group.own
+    topics, denied = cluster.topics([*group.topics, *own])
+    partitions = [partition for topic in topics.values() for partition in topic.led]
+    open_ = opened(cluster, partitions)
+    if open_:
+        pause(AGAIN_AFTER)
+        # If the stable offset has moved on meanwhile, the transaction has ended.
+        still = opened(cluster, list(open_))
+        open_ = {partition: stable for partition, stable in open_.items() if still.get(partition) == stable}
+    longest = {partition: OTHERS if partition[0] in group.topics else timeout + SCAN + SLACK for partition in open_}
+    findings = [*held(cluster, open_, longest), *hidden_topics(denied)]
+    if not partitions and not denied:
+        findings.append(not_checked("none of the topics exists", "see the check of topics"))
+    return findings or [ok(f"none that hangs on {plural(len(partitions), 'partition')}")]
+
+
+def opened(cluster: Cluster, partitions: Sequence[PartitionName]) -> dict[PartitionName, int]:
+    """Return the partitions with an open transaction, and where each begins."""
+    stable = cluster.offsets(partitions, Offset.END)
+    ends = cluster.offsets(partitions, Offset.END, committed=False)
+    return {partition: stable[partition][0] for partition in partitions if stable[partition][0] < ends[partition][0]}
+
+
+def held(cluster: Cluster, open_: dict[PartitionName, int], longest: dict[PartitionName, int]) -> Iterator[Finding]:
+    """Yield a finding for each partition whose open transaction is older than it may be."""
+    now = wall()
+    for partition, stable in open_.items():
+        limit = longest[partition]
+        newer, _ = cluster.offsets([partition], now - limit, committed=False)[partition]
+        if 0 <= newer <= stable:
+            continue
+        topic, number = partition
+        mend = FIND.format(servers=cluster.kafka["bootstrap.servers"], topic=topic, partition=number)
+        text = f"{topic}[{number}]: open at offset {stable} for more than {ago(limit)}; nothing behind it is read"
+        yield fail(text, f"{mend}, then abort; one of a sidecar ends when its pod starts again")
+
+
+# --- the view --------------------------------------------------------------------------------------------------------
+
+
+LATE = 60_000
+"""ms. The job writes every second by default, and its restart takes half a minute."""
+
+
+def dead_view(cluster: Cluster, group: GroupShape) -> list[Finding]:
+    """Report how far the view is behind the events."""
+    if not group.view:
+        return [ok("not used here (view.enabled is false)")]
+    names = group.names
+    topics, denied = cluster.topics([names.events, *group.rows])
+    if denied:
+        return hidden_topics(denied)
+    if names.events not in topics:
+        return [warn(f"{names.events} does not exist", hint("topics apply"))]
+    if group.source == "events":
+        return [ok("it is made from the events (view.source is events)")]
+    if names.view not in topics:
+        return [fail(f"{names.view} does not exist, or this user may not see it", hint("topics apply"))]
+    event, view = newest(cluster, topics[names.events]), newest(cluster, topics[names.view])
+    return [ok("there are no events yet") if event is None else behind_events(event, view)]
+
+
+def behind_events(event: int, view: int | None) -> Finding:
+    """Compare the times of the newest event and of the job's newest row (epoch ms)."""
+    mend = f"start the job: {hint('view run')}; where it runs, see its log"
+    if view is None:
+        return fail("there are events, and the view has never been written", mend)
+    behind = event - view
+    if behind <= LATE:
+        return ok(f"it is at most {ago(max(behind, 0))} behind the events")
+    return fail(f"the newest event is {ago(behind)} newer than the view: the answers of views are as old", mend)
+
+
+def newest(cluster: Cluster, topic: Topic) -> int | None:
+    """Return the greatest timestamp of a topic's records (epoch ms); None if the topic is empty."""
+    offsets = cluster.offsets(topic.led, Offset.NEWEST).values()
+    return max((timestamp for _, timestamp in offsets if timestamp >= 0), default=None)

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import decode
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.admin.connection import DENIED, Connection, DeniedError, busy
+from reconsume.sidecar.kafka.admin.connection import DENIED, Connection, DeniedError, settling
 from reconsume.sidecar.kafka.admin.descriptions import (
     ConsumerGroup,
     ListedOffset,
@@ -40,6 +40,8 @@ SPECS: Mapping[Offset, Callable[[], OffsetSpec]] = {
     Offset.NEWEST: OffsetSpec.max_timestamp,
 }
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
+STABLE_SECONDS = 30.0
+"""Seconds to wait for commits that are under way. Reconsume's transactions end, or are ended, after 10 s."""
 OFFSETS_KEPT = 7 * 86_400_000
 """ms. Kafka's default of `offsets.retention.minutes`, used if this user may not see the brokers' value."""
 
@@ -135,12 +137,24 @@ class Cluster(Connection):
         listing, _ = self.answers(lambda partition: f"the offsets of {partition[0]}", tuple(partitions), send)
         return {partition: ListedOffset(listed.offset, listed.timestamp) for partition, listed in listing.items()}
 
-    def spans(self, partitions: Iterable[PartitionName]) -> dict[PartitionName, Span]:
-        """Return the first offset of each partition, and the end of what is committed."""
+    def spans(self, partitions: Iterable[PartitionName], *, committed: bool = True) -> dict[PartitionName, Span]:
+        """Return the first offset of each partition, and the end of what is committed, or of all records."""
         begins = self.offsets(wanted := tuple(partitions), Offset.BEGIN)
         return {
             partition: Span(begins[partition].offset, end.offset)
-            for partition, end in self.offsets(wanted, Offset.END).items()
+            for partition, end in self.offsets(wanted, Offset.END, committed=committed).items()
+        }
+
+    def spans_since(
+        self, spans: Mapping[PartitionName, Span], since: int | None, *, committed: bool = True
+    ) -> dict[PartitionName, Span]:
+        """Return the spans from the first record at or after `since` (epoch ms); the same spans if it is None."""
+        if since is None:
+            return dict(spans)
+        firsts = self.offsets(spans, max(0, since), committed=committed)
+        return {  # negative: all records are older
+            partition: Span(end if firsts[partition].offset < 0 else max(begin, firsts[partition].offset), end)
+            for partition, (begin, end) in spans.items()
         }
 
     # --- groups ------------------------------------------------------------------------------------------------------
@@ -171,22 +185,31 @@ class Cluster(Connection):
         answers = self._committed(group, partitions)
         return {(partition.topic, partition.partition): partition.offset for partition in answers}
 
-    def progress(self, group: str, partitions: Iterable[PartitionName]) -> dict[PartitionName, Progress]:
-        """Return the progress that a group has committed on these partitions: the offsets, and what is done above."""
-        sources = [(Partition(one.topic, one.partition), one) for one in self._committed(group, partitions)]
+    def progress(
+        self, group: str, partitions: Iterable[PartitionName], *, stable: bool = False
+    ) -> dict[PartitionName, Progress]:
+        """Return the progress that a group has committed on these partitions: the offsets, and what is done above.
+
+        `stable`: wait for commits that are under way, for STABLE_SECONDS.
+        """
+        answers = self._committed(group, partitions, stable=stable)
+        sources = [(Partition(one.topic, one.partition), one) for one in answers]
         return {source: decode(source, one.offset, one.metadata) for source, one in sources}
 
-    def _committed(self, group: str, partitions: Iterable[PartitionName]) -> list[TopicPartition]:
+    def _committed(
+        self, group: str, partitions: Iterable[PartitionName], *, stable: bool = False
+    ) -> list[TopicPartition]:
         asked = [TopicPartition(*partition) for partition in partitions]
         if not asked:
             return []
-        # With read_committed an open transaction would delay the answer.
-        config = {**reader_config(self.kafka, group, self.client_id), "isolation.level": "read_uncommitted"}
+        # With read_committed an open transaction delays the answer.
+        level, within = ("committed", STABLE_SECONDS) if stable else ("uncommitted", FIRST_ANSWER_SECONDS)
+        config = {**reader_config(self.kafka, group, self.client_id), "isolation.level": f"read_{level}"}
         # A consumer that never joins. The admin client's own request ends the process (segmentation fault) if the
         # group's coordinator has just moved (librdkafka 2.16, a null group in rd_kafka_handle_OffsetFetch).
         consumer = make_client(Consumer, {**config, "log_level": 0})
         try:
-            answers = committed_of(consumer, asked, FIRST_ANSWER_SECONDS, busy)
+            answers = committed_of(consumer, asked, within, settling)
         except KafkaException as error:
             raise self.fault(f"the progress of group {group}", error) from error
         finally:

@@ -20,6 +20,7 @@ from reconsume.sidecar.kafka.errors import (
     COORDINATOR,
     LEADER,
     NEW_TOPIC,
+    OPEN_TRANSACTION,
     code_of,
     passing,
     retry_transient,
@@ -39,6 +40,8 @@ DENIED = frozenset(
 SILENT = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
 busy = passing(COORDINATOR, LEADER, NEW_TOPIC)
 """Whether an error passes by itself: the cluster's first group, a new topic, a broker that has just started."""
+settling = passing(COORDINATOR, LEADER, NEW_TOPIC, OPEN_TRANSACTION)
+"""The same for committed offsets, which an open transaction may still change."""
 
 K = TypeVar("K")
 

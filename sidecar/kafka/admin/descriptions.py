@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
@@ -75,6 +75,12 @@ class Topic(NamedTuple):
 def unled_partitions(topics: Iterable[Topic]) -> list[PartitionName]:
     """Return the partitions without a leader: nobody can say now what they hold."""
     return [partition for topic in topics for partition in topic.all_partitions if topic.leaders[partition[1]] < 0]
+
+
+def unled_text(topics: Iterable[Topic], concerns: Callable[[PartitionName], bool] = lambda _partition: True) -> str:
+    """Return why partitions without a leader were not read, those that concern the caller; empty if there are none."""
+    unled = ", ".join(f"{name}[{number}]" for name, number in filter(concerns, unled_partitions(topics)))
+    return f"without a leader, and so not read: {unled}" if unled else ""
 
 
 class Member(NamedTuple):

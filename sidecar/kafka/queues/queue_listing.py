@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, Message
+from confluent_kafka import Message
 
 from reconsume.sidecar.core.lane.in_place_queues import OrderBy
 from reconsume.sidecar.core.policy import Policy
@@ -18,25 +18,17 @@ from reconsume.sidecar.core.waiting_keys import WaitingKeys
 from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, unled_partitions
-from reconsume.sidecar.kafka.client_config import follower_config, whole_fetches
-from reconsume.sidecar.kafka.clients import make_client
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, unled_text
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
-from reconsume.sidecar.kafka.range_reader import RangeReader, partition_of
-from reconsume.sidecar.printable import plural
+from reconsume.sidecar.kafka.scan import Bounds, Report, ScanClient, partition_of
 from reconsume.topics.attempt import retry_state_of
 from reconsume.topics.group_rules import number_of
 from reconsume.topics.names import Names
 
 MOST_READ = 500_000
 """Copies that are read at most, unless the caller says otherwise: some 100 MB of memory, whatever their keys."""
-REPORT_EVERY = 100
-"""Records between two reports of the progress."""
-
-Report = Callable[[int, int], None]
-"""Called with the number of records that were read, and of those that there may be."""
 
 
 class Wanted(NamedTuple):
@@ -83,19 +75,16 @@ def read_waiting(
         partition: Span(max(span.begin, progress[partition].next if partition in progress else 0), span.end)
         for partition, span in cluster.spans(led).items()
     }
-    config = whole_fetches(follower_config(cluster.kafka, names.group, cluster.client_id))
-    consumer = make_client(Consumer, {**config, "log_level": 0})
     copies = OpenCopies(policy, by, wanted, progress)
-    total = sum(max(0, end - begin) for begin, end in spans.values())
-    try:
-        missing = copies.read_all(RangeReader(consumer, spans), total, report)
-    finally:
-        consumer.close()
-    unled = ", ".join(f"{name}[{number}]" for name, number in filter(is_asked, unled_partitions(topics.values())))
+    with ScanClient(cluster.kafka, names.group, cluster.client_id) as client:
+        bounds = Bounds(ANSWER_SECONDS, records=wanted.most_read)
+        scan = client.scan(spans, bounds, expected="the queues", report=report)
+        for message in scan:
+            copies.take(message)
     absent = ", ".join(queue for queue in queues if queue not in topics)
     reasons = [
-        missing,
-        f"without a leader, and so not read: {unled}" if unled else "",
+        scan.missing("the queues"),
+        unled_text(topics.values(), is_asked),
         f"{absent} is {ABSENT}" if absent else "",
     ]
     return WaitingScan(copies.keys, copies.bad, "; ".join(filter(None, reasons)))
@@ -115,20 +104,8 @@ class OpenCopies:
         self.keys, self.bad = WaitingKeys(by, wanted.most_kept), 0
         self._wanted, self._progress, self._reading = wanted, progress, queue_reading_of(lambda: policy)
 
-    def read_all(self, reader: RangeReader, total: int, report: Report) -> str:
-        """Read the queues; return why there may be more than was read, empty if there is not. Raises BrokerError."""
-        read, most = 0, self._wanted.most_read
-        for read, message in enumerate(reader.records(ANSWER_SECONDS), 1):
-            if read > most:
-                return f"only {most} of some {plural(total, 'record')} of the queues were read"
-            self._take(message)
-            if read % REPORT_EVERY == 0:
-                report(read, total)
-        reader.expect_all("the queues", ANSWER_SECONDS)
-        report(read, total)
-        return ""
-
-    def _take(self, message: Message) -> None:
+    def take(self, message: Message) -> None:
+        """Take in a record of a queue topic."""
         source, key = partition_of(message), self._wanted.key
         if source in self._progress and self._progress[source].covers(message.offset() or 0):
             return

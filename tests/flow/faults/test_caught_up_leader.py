@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
-from reconsume.sidecar.kafka.admin.descriptions import Span
-from reconsume.sidecar.kafka.client_config import Config, consumer_config, follower_config, whole_fetches
-from reconsume.sidecar.kafka.range_reader import RangeReader
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.client_config import Config, consumer_config
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import RetryState
 from tests.support.deadline import until
@@ -115,15 +115,11 @@ def aborted_read(config: Config, topic: str) -> tuple[int, int]:
     return len(values), sum(value.startswith(b"aborted") for value in values)
 
 
-def range_read(config: Config, topic: str) -> tuple[int, int]:
-    """The same by a reader that fetches little until the first gap."""
-    consumer = Consumer(config)
-    try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=SECONDS)
-        reader = RangeReader(consumer, {(topic, 0): Span(low, high)}, lambda: Consumer(whole_fetches(config)))
-        values = [message.value() or b"" for message in reader.records(SECONDS)]
-    finally:
-        consumer.close()
+def scanned(kafka: dict[str, str], group: str, topic: str) -> tuple[int, int]:
+    """The same by a scan that fetches little until the first gap."""
+    spans = Cluster(kafka).spans([(topic, 0)])
+    with ScanClient(kafka, group, "scan", Fetches.UNTIL_GAP) as client:
+        values = [message.value() or b"" for message in client.scan(spans, Bounds(SECONDS))]
     return len(values), sum(value.startswith(b"aborted") for value in values)
 
 
@@ -132,7 +128,7 @@ def test_no_aborted_record_is_read_from_a_leader_that_had_to_catch_up(scene: Sce
     seen = aborted_read(consumer_config(kafka, group, "small"), scene.group.main)
     assert seen[1] > 0, "with small fetches it must happen, or this test shows nothing"
     assert aborted_read(consumer_config(kafka, group, "lane", own=True), scene.level) == (COMMITTED, 0)
-    assert range_read(follower_config(kafka, group, "follower"), scene.level) == (COMMITTED, 0)
+    assert scanned(kafka, group, scene.level) == (COMMITTED, 0)
 
     with ExitStack() as stack:
         service = stack.enter_context(Service(tmp_path / "ledger.jsonl", by_name({"aborted": (OK,)})))

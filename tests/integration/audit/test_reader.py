@@ -7,14 +7,16 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from reconsume.sidecar.audit.facts import Number
-from reconsume.sidecar.audit.reader import AuditKafka, Offsets, Wanted
+from reconsume.sidecar.audit.reader import AuditReader
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import Span
 from tests.conftest import MakeTopic
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, produce
 
 
-def values(reader: AuditKafka, starts: Offsets, ends: Offsets, wanted: Wanted | None = None) -> list[bytes | None]:
-    return [row.value for row in reader.read(starts, ends, wanted)]
+def values(reader: AuditReader, place: Number, begin: int, end: int) -> list[bytes | None]:
+    return [row.value for row in reader.read({place: Span(begin, end)})]
 
 
 @pytest.fixture
@@ -31,10 +33,9 @@ def properties(kafka: Broker) -> dict[str, str]:
 
 
 def test_records_are_read_between_two_offsets(properties: dict[str, str], place: Number) -> None:
-    with AuditKafka(properties, "audit") as reader:
-        assert reader.marks([place])[place] == (0, 10)
-        assert values(reader, {place: 3}, {place: 6}) == [b"3", b"4", b"5"]
-        assert values(reader, {place: 6}, {place: 6}) == []
+    with AuditReader(properties, "audit") as reader:
+        assert values(reader, place, 3, 6) == [b"3", b"4", b"5"]
+        assert values(reader, place, 6, 6) == []
 
 
 def test_a_partition_that_was_read_to_its_end_is_read_on(properties: dict[str, str], make_topic: MakeTopic) -> None:
@@ -43,24 +44,24 @@ def test_a_partition_that_was_read_to_its_end_is_read_on(properties: dict[str, s
     bootstrap = properties["bootstrap.servers"]
     produce(bootstrap, topic, [Out(b"%d" % number, partition=number % 2) for number in range(20_000)])
     first, other = (topic, 0), (topic, 1)
-    with AuditKafka(properties, "audit", patience=10.0) as reader:
-        ends = {first: 1, other: 10_000}
-        assert len(values(reader, {first: 0, other: 0}, ends)) == 10_001
-        assert values(reader, ends, {first: 3, other: 10_000}) == [b"2", b"4"]
+    with AuditReader(properties, "audit", patience=10.0) as reader:
+        assert len(list(reader.read({first: Span(0, 1), other: Span(0, 10_000)}))) == 10_001
+        assert values(reader, first, 1, 3) == [b"2", b"4"]
         assert reader.stuck == {}
 
 
 def test_only_what_is_wanted_is_taken(properties: dict[str, str], place: Number) -> None:
-    with AuditKafka(properties, "audit") as reader:
-        assert values(reader, {place: 0}, {place: 10}, {place: iter([2, 3, 7, 99])}) == [b"2", b"3", b"7"]
+    with AuditReader(properties, "audit") as reader:
+        found = reader.read({place: Span(0, 10)}, {place: iter([2, 3, 7, 99])})
+        assert [row.value for row in found] == [b"2", b"3", b"7"]
 
 
 def test_reading_goes_on_where_retention_has_stopped_and_says_so(properties: dict[str, str], place: Number) -> None:
     admin = AdminClient({**properties})
     for future in admin.delete_records([TopicPartition(*place, 4)]).values():
         future.result(20)
-    with AuditKafka(properties, "audit") as reader:
-        assert values(reader, {place: 0}, {place: 6}) == [b"4", b"5"]
+    with AuditReader(properties, "audit") as reader:
+        assert values(reader, place, 0, 6) == [b"4", b"5"]
         assert reader.overtaken == {place: 4}
 
 
@@ -72,17 +73,16 @@ def test_what_an_open_transaction_holds_back_is_named_and_not_waited_for_for_eve
     producer.begin_transaction()
     producer.produce(place[0], b"open", partition=0)
     assert producer.flush(20) == 0
-    with AuditKafka(properties, "audit", patience=2.0) as reader:
-        end = reader.marks([place])[place].end
-        assert end == 11
-        assert values(reader, {place: 0}, {place: end})[-1] == b"9"
+    with AuditReader(properties, "audit", patience=2.0) as reader:
+        assert Cluster(properties).spans([place], committed=False)[place].end == 11
+        assert values(reader, place, 0, 11)[-1] == b"9"
         assert reader.stuck == {place: 10}
     producer.abort_transaction(20)
 
 
 def test_records_from_a_time_on_are_found_and_none_is_the_end(properties: dict[str, str], place: Number) -> None:
-    with AuditKafka(properties, "audit") as reader:
-        marks = reader.marks([place])
-        assert reader.starts(marks, None) == {place: 0}
-        assert reader.starts(marks, 1) == {place: 0}
-        assert reader.starts(marks, 2**42) == {place: 10}
+    cluster = Cluster(properties)
+    spans = cluster.spans([place], committed=False)
+    assert cluster.spans_since(spans, None) == {place: (0, 10)}
+    assert cluster.spans_since(spans, 1) == {place: (0, 10)}
+    assert cluster.spans_since(spans, 2**42) == {place: (10, 10)}

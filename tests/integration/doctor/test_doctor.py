@@ -6,9 +6,9 @@ import json
 import time
 from pathlib import Path
 
-from reconsume.sidecar.doctor.checks.clock import clock
+from reconsume.sidecar.doctor.checks.kafka import clock
 from reconsume.sidecar.doctor.checks.topics import topics as check_topics
-from reconsume.sidecar.doctor.checks.transactions import transactions
+from reconsume.sidecar.doctor.checks.topics import transactions
 from reconsume.sidecar.doctor.findings import Status
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.acls import GroupShape

@@ -11,12 +11,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace
 
-from reconsume.sidecar.doctor.checks.groups import groups
-from reconsume.sidecar.doctor.checks.progress import progress
+from reconsume.sidecar.doctor.checks.progress import groups, progress
 from reconsume.sidecar.doctor.checks.service import service
+from reconsume.sidecar.doctor.checks.topics import dead_view, transactions
 from reconsume.sidecar.doctor.checks.topics import topics as check_topics
-from reconsume.sidecar.doctor.checks.transactions import transactions
-from reconsume.sidecar.doctor.checks.view import dead_view
 from reconsume.sidecar.doctor.findings import Status
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.state import ControlState

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from reconsume.sidecar.doctor.checks.overdue import LONG, SLACK, overdue
+from reconsume.sidecar.doctor.checks.progress import LONG, SLACK, overdue
 from reconsume.sidecar.doctor.findings import Status
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.acls import GroupShape

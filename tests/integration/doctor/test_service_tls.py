@@ -9,9 +9,15 @@ from email.utils import formatdate
 import pytest
 
 from reconsume.sidecar.delivery.push.credentials import CERTIFICATE, KEY, SECRETS, TOKEN
-from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
+from reconsume.sidecar.doctor.checks.service import (
+    CLOCK_FAIL,
+    CLOCK_WARN,
+    SOON_DAYS,
+    delivered_to_each,
+    judged,
+    service,
+)
 from reconsume.sidecar.doctor.findings import Finding, Status
-from reconsume.sidecar.doctor.service_tls import CLOCK_FAIL, CLOCK_WARN, SOON_DAYS, judged
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.sections.deliver import Deliver
 from tests.support.kafka.certificates import Authority

@@ -14,9 +14,8 @@ import pytest
 from confluent_kafka import Consumer
 from typer.testing import Result
 
-from reconsume.sidecar.doctor.checks.kafka import reach
-from reconsume.sidecar.doctor.checks.limits import limits
-from reconsume.sidecar.doctor.checks.rights import rights as check_rights
+from reconsume.sidecar.doctor.checks.kafka import limits, reach
+from reconsume.sidecar.doctor.checks.kafka import rights as check_rights
 from reconsume.sidecar.doctor.findings import Status
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.view.follower import ViewFollower

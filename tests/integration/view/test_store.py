@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.sidecar.view.file_turns import opening, reading
 from reconsume.sidecar.view.query import ViewQuery, questions
 from reconsume.sidecar.view.store import Facts, ViewStore, retention_of
-from reconsume.sidecar.view.store_file import open_store
+from reconsume.sidecar.view.store_file import open_store, opening, reading
 from reconsume.sidecar.view.tables import Item, connect
 from reconsume.topics import versions
 from reconsume.topics.events import State

@@ -95,6 +95,7 @@ def produce(
             "acks": "all",
             "enable.idempotence": True,
             "linger.ms": 1,
+            "queue.buffering.max.messages": 1_000_000,
             "log_level": 2,
             **(properties or {}),
         }

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.audit.copy_rules import judge_each
 from reconsume.sidecar.audit.facts import NOTES, Fact, Terms
 from reconsume.sidecar.audit.parsing import TopicRecord, fact_in, only_postponed
+from reconsume.sidecar.audit.rules import judge_each
 from reconsume.sidecar.core.progress import Progress
 from reconsume.topics.names import Kind
 from tests.support.kafka.topic_io import UNREADABLE, Row

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.audit.copy_rules import judge
 from reconsume.sidecar.audit.facts import Breach, Fact, FactKind, Terms
+from reconsume.sidecar.audit.rules import judge
 from reconsume.sidecar.core.progress import Progress
 from reconsume.topics.names import Names
 

@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from reconsume.sidecar.audit.facts import Breach, Fact, FactKind, Known, Terms
-from reconsume.sidecar.audit.output_rules import judge_outputs
-from reconsume.sidecar.audit.outputs import output_fact
-from reconsume.sidecar.audit.parsing import TopicRecord
+from reconsume.sidecar.audit.parsing import TopicRecord, output_fact
+from reconsume.sidecar.audit.rules import judge_outputs
 from reconsume.sidecar.core.progress import Progress
 from reconsume.topics.retry_headers import Headers
 from reconsume.topics.transitions import BY_OPERATOR

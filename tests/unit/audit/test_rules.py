@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reconsume.sidecar.audit.copy_rules import judge
 from reconsume.sidecar.audit.facts import Breach, Fact, FactKind, Known, Terms
+from reconsume.sidecar.audit.rules import judge
 from reconsume.sidecar.core.progress import Progress
 from tests.unit.audit.lives import (
     BEGIN,

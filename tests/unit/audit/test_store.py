@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from reconsume.sidecar.audit.facts import Fact, FactKind
-from reconsume.sidecar.audit.store import LARGEST_STORY, AuditStore, position_of
+from reconsume.sidecar.audit.facts import Fact, FactKind, position_of
+from reconsume.sidecar.audit.store import LARGEST_STORY, AuditStore, Table
 from reconsume.sidecar.errors import BrokerError
 
 
@@ -46,9 +46,9 @@ def test_a_flood_of_one_record_is_cut_and_named() -> None:
 def test_outputs_are_kept_apart_and_found_beside_the_facts_of_their_record() -> None:
     with AuditStore() as store:
         store.put([fact("orders:0:1"), fact("orders:0:1", 1), fact("orders:0:3")])
-        store.put_outputs([fact("orders:0:2", 5), fact("orders:0:1", 6)])
+        store.put([fact("orders:0:2", 5), fact("orders:0:1", 6)], Table.OUTPUT)
         store.arrange()
-        assert [[one.offset for one in outputs] for outputs in store.outputs_by_record()] == [[6], [5]]
+        assert [[one.offset for one in outputs] for outputs in store.by_record(Table.OUTPUT)] == [[6], [5]]
         assert [one.offset for one in store.facts_of("orders:0:1")] == [0, 1]
         assert store.facts_of("orders:0:2") == []
         assert store.count() == 2
@@ -63,9 +63,9 @@ def test_what_came_before_reading_failed_is_kept() -> None:
 
     with AuditStore() as store:
         with pytest.raises(BrokerError):
-            store.put_outputs(failing())
+            store.put(failing(), Table.OUTPUT)
         store.put([fact("orders:0:2")])
-        assert [len(list(facts)) for facts in (store.by_record(), store.outputs_by_record())] == [1, 1]
+        assert [len(list(facts)) for facts in (store.by_record(), store.by_record(Table.OUTPUT))] == [1, 1]
 
 
 def test_nothing_is_left_behind_however_it_ends() -> None:

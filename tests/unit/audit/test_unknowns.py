@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from reconsume.sidecar.audit.reader import ReadTimes
 from reconsume.sidecar.audit.unknowns import APART, Horizon, deleted_of, known_of
-from reconsume.sidecar.audit.wanted import First
 from reconsume.sidecar.kafka.admin.descriptions import Span
 
 LEVEL, DLQ, NOW = "billing-RETRY-1s", "billing-DLQ", 1_763_690_000_000
@@ -13,8 +13,9 @@ WEEK = {"retention.ms": "604800000", "retention.bytes": "-1"}
 
 def horizon(begin: int, seen: int | None = None, since: int | None = None, topic: str = LEVEL) -> Horizon:
     place = (topic, 0)
-    read = {} if seen is None else {place: First(seen, seen + 5)}
-    return Horizon({place: Span(begin, begin + 9)}, {place: begin}, read, {}, since, NOW)
+    read = {} if seen is None else {place: ReadTimes(seen, seen + 5)}
+    spans = {place: Span(begin, begin + 9)}
+    return Horizon(spans, spans, read, {}, since, NOW)
 
 
 def test_a_topic_that_still_has_its_beginning_is_known_from_it() -> None:
@@ -45,6 +46,6 @@ def test_what_was_overtaken_while_it_was_read_counts_as_deleted() -> None:
 
 
 def test_what_was_asked_for_is_the_earliest_that_is_known() -> None:
-    later = horizon(3, 7, since=100)._replace(starts={PLACE: 5})
+    later = horizon(3, 7, since=100)._replace(spans={PLACE: Span(5, 12)})
     assert known_of(later, {LEVEL: WEEK}) == {LEVEL: 100 + APART}
     assert list(deleted_of(later, {LEVEL: 100})) == []

@@ -11,17 +11,13 @@ import pytest
 
 from reconsume.sidecar.cli.doctor import compare
 from reconsume.sidecar.core.record import Now
-from reconsume.sidecar.doctor.all_checks import Once, kafka_checks, local_checks, unreachable
-from reconsume.sidecar.doctor.checks.clock import judged
-from reconsume.sidecar.doctor.checks.groups import neighbours, strangers
-from reconsume.sidecar.doctor.checks.limits import metadata, packing, timeouts
+from reconsume.sidecar.doctor.all_checks import Check, Once, kafka_checks, local_checks, run, unreachable
+from reconsume.sidecar.doctor.checks.kafka import judged, lacking, metadata, packing, timeouts
 from reconsume.sidecar.doctor.checks.policy import in_force, policy
-from reconsume.sidecar.doctor.checks.progress import retention_of
-from reconsume.sidecar.doctor.checks.rights import lacking
+from reconsume.sidecar.doctor.checks.progress import neighbours, retention_of, strangers
 from reconsume.sidecar.doctor.checks.subscriptions import subscriptions
 from reconsume.sidecar.doctor.checks.topics import differing
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, ok, warn
-from reconsume.sidecar.doctor.runner import Check, run
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.connection import DeniedError
@@ -178,9 +174,10 @@ def test_a_clock_is_wrong_by_what_is_certain(offset: float, accuracy: float, sta
 
 def test_a_right_is_missing_only_where_kafka_said_what_there_is() -> None:
     read = Permission(Resource.TOPIC, "a", Operation.READ)
-    assert list(lacking([read], {"a": frozenset({"READ"})}, "mend")) == []
+    assert list(lacking([read], {(Resource.TOPIC, "a"): frozenset({"READ"})}, "mend")) == []
     assert list(lacking([read], {}, "mend")) == []
-    assert list(lacking([read], {"a": frozenset({"WRITE"})}, "mend")) == [fail("missing: READ on topic a", "mend")]
+    named = {(Resource.TOPIC, "a"): frozenset({"WRITE"})}
+    assert list(lacking([read], named, "mend")) == [fail("missing: READ on topic a", "mend")]
 
 
 def test_a_group_that_is_not_for_us_to_see_has_no_strangers() -> None:

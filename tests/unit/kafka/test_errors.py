@@ -1,4 +1,4 @@
-"""An audit's questions to a cluster that is busy: asked again within a deadline, and only then."""
+"""Requests to a cluster that is busy: asked again within a deadline, and only then."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from reconsume.sidecar.audit.reader import passes
+from reconsume.sidecar.kafka.admin.connection import settling
 from reconsume.sidecar.kafka.errors import committed_of, retry_transient
 
 AT_ONCE = 0.001
@@ -45,21 +45,21 @@ PLACES = [TopicPartition("orders", 0)]
 def test_a_coordinator_that_is_not_there_yet_is_asked_again(of_partition: bool) -> None:
     """Given a fresh broker, whose first group has its topic made, then the audit waits and does not end with 1."""
     busy = Coordinator(KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, of_partition=of_partition)
-    assert [place.offset for place in committed_of(busy, PLACES, 30.0, passes, AT_ONCE)] == [7]
+    assert [place.offset for place in committed_of(busy, PLACES, 30.0, settling, AT_ONCE)] == [7]
     assert busy.asked == 3
 
 
 def test_a_refusal_is_not_asked_again() -> None:
     refusing = Coordinator(KafkaError.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
-        committed_of(refusing, PLACES, 30.0, passes, AT_ONCE)
+        committed_of(refusing, PLACES, 30.0, settling, AT_ONCE)
     assert refusing.asked == 1
 
 
 def test_a_partition_that_is_refused_is_no_partition_without_progress() -> None:
     refusing = Coordinator(KafkaError.TOPIC_AUTHORIZATION_FAILED, of_partition=True)
     with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
-        committed_of(refusing, PLACES, 30.0, passes, AT_ONCE)
+        committed_of(refusing, PLACES, 30.0, settling, AT_ONCE)
 
 
 def test_a_cluster_that_stays_busy_is_given_up_at_the_deadline() -> None:
@@ -70,5 +70,5 @@ def test_a_cluster_that_stays_busy_is_given_up_at_the_deadline() -> None:
         raise KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
 
     with pytest.raises(KafkaException, match="NOT_COORDINATOR"):
-        retry_transient(ask, 0.05, passes, 0.01)
+        retry_transient(ask, 0.05, settling, 0.01)
     assert 1 < len(asked) <= 6

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconsume.sidecar.view.age import PRECISION, PartitionName, read_until
+from reconsume.sidecar.view.forms import PRECISION, PartitionName, read_until
 
 A, B = ("billing-RETRY-EVENTS", 0), ("billing-RETRY-EVENTS", 1)
 NOW = 1_763_690_000_000

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconsume.sidecar.kafka.admin.descriptions import Span
-from reconsume.sidecar.view.complete import Gaps, begins_of, shortfall
+from reconsume.sidecar.view.intake import Gaps, begins_of, shortfall
 from reconsume.sidecar.view.store import Missing
 
 ONE, TWO = ("events", 0), ("events", 1)
