@@ -12,10 +12,13 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.lane.in_place_queues import OrderBy
 from reconsume.sidecar.core.waiting_keys import WaitingKey
+from reconsume.sidecar.group_policy.state import SILENT_AFTER
 from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
 from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.overview import retried_in_place
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import LONGEST, Queries
 from reconsume.sidecar.ui.security import Session
@@ -52,7 +55,7 @@ class KeyPages:
     """The endpoints of these pages."""
 
     def __init__(self, render: Renderer, scans: ThreadQueries, looks: Queries) -> None:
-        self._render, self._scan, self._queries = render, scans, KeyQueries(looks)
+        self._render, self._scan, self._queries, self._looks = render, scans, KeyQueries(looks), looks
         self._by_key = looks.settings.deliver.order == "key"
 
     async def keys(self, request: Request, session: Session | None) -> Response:
@@ -60,9 +63,12 @@ class KeyPages:
         scan = await self._scan(self._queries.keys)
         keys = sorted(scan.keys.by_due(), key=lambda key: -key.waiting)
         rows = [(key, self._coded(key)) for key in keys[:MOST_KEYS]]
+        news = await self._scan(self._looks.heartbeats)
+        retried = retried_in_place(news.beats, wall() - SILENT_AFTER)
         return self._render(
-            "keys.html", session=session, here="/keys", rows=rows, count=len(keys), scan=scan, by_key=self._by_key
-        )
+            "keys.html", session=session, here="/keys", rows=rows, count=len(keys), scan=scan, by_key=self._by_key,
+            retried=retried,
+        )  # fmt: skip
 
     def _coded(self, key: WaitingKey) -> str | None:
         """Return the key in Base64, by which its page is found; None if the key cannot be named."""
