@@ -176,8 +176,9 @@ def _setting_faults(annotations: SidecarAnnotations) -> list[str]:
         layers.tree = {**STAND_INS, **layers.tree, "deliver": deliver}
     _, wrong = validate(layers.tree)
     problems = [sentence(fault, layers) for fault in wrong]
+    problems = [f"kafka.bootstrap.servers{text[5:]}" if text == "kafka: is required" else text for text in problems]
     if problems and not annotations.config_map:
         problems.append(
-            "without a ConfigMap, group, topics, bootstrap servers and the URL (or another mode) must be given"
+            "without --config-map, give --group, --topics, --bootstrap-servers, and --url or another --mode"
         )
     return layers.faults + problems
