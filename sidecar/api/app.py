@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.api.holds import shown_to
-from reconsume.sidecar.errors import BusyError
+from reconsume.sidecar.errors import BrokerError, BusyError, ContractError
 from reconsume.sidecar.http.access import Access, AccessMiddleware
 from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
@@ -40,6 +40,8 @@ ERRORS: dict[type[Exception], tuple[int, str]] = {
     BadCursorError: (400, "The cursor was not given out for this list, or the list was made anew since."),
     UnknownError: (503, "Nothing is known of the view now: {}."),
     BusyError: (503, "{}."),
+    ContractError: (409, "{}."),
+    BrokerError: (503, "{}."),
     Exception: (500, "The sidecar failed to answer this call; its log says why."),
 }
 """What a caller is told of an error, and by which status; the first that fits."""

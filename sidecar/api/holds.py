@@ -13,13 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.background import BoundedThreads
-from reconsume.sidecar.errors import BrokerError, BusyError, ContractError, ReconsumeError, RecordError
+from reconsume.sidecar.errors import ContractError, RecordError
 from reconsume.sidecar.group_policy.hold_keeper import rows_of
 from reconsume.sidecar.group_policy.operations import HoldStore, Selection, built, expect_main_topic
 from reconsume.sidecar.http.audit import NO_TOKEN, TOKEN_NAME
-from reconsume.sidecar.http.calls import Call, Caller, Endpoint, may_see_values
+from reconsume.sidecar.http.calls import Call, Caller, may_see_values
 from reconsume.sidecar.http.json_answer import json_answer
-from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields, refusing
+from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields
 from reconsume.sidecar.http.problems import problem
 from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY, read_key, read_level
 
@@ -27,7 +27,6 @@ PATH = "/v1/holds"
 FIELDS = ("topic", "level", "key", "key_base64", "all", "for", "why")
 THREADS, MOST_AT_ONCE = 2, 8
 """Threads for calls that write, and calls in progress with those that wait. Each makes two clients of Kafka."""
-STATUS = {ContractError: 409, BrokerError: 503}
 TEXTS = {"topic": 249, "level": 32, "key": 4_096, "key_base64": 8_192}
 """Fields that say what is held, with their longest text."""
 
@@ -73,10 +72,10 @@ class HoldCalls:
         """Write the release of a hold."""
         ident, who = request.path_params["id"], author_of(request)
 
-        def write() -> None:
-            self._store().release([ident], who)
-
-        await self._writes(write)
+        try:
+            await self._writes(lambda: self._store().release([ident], who))
+        except RecordError:
+            return problem(404, "No such hold is in force; GET /v1/holds lists them.")
         return Response(status_code=204)
 
 
@@ -85,24 +84,9 @@ def hold_routes(holding: Holding, store: Callable[[], HoldStore], topics: Sequen
     calls = HoldCalls(holding, store, topics)
     return [
         Call(PATH, calls.list, Caller.READ),
-        Call(PATH, refusing(_telling(calls.begin)), Caller.OPERATOR, "POST"),
-        Call(PATH + "/{id}", refusing(_telling(calls.release)), Caller.OPERATOR, "DELETE"),
+        Call(PATH, calls.begin, Caller.OPERATOR, "POST"),
+        Call(PATH + "/{id}", calls.release, Caller.OPERATOR, "DELETE"),
     ]
-
-
-def _telling(call: Endpoint) -> Endpoint:
-    async def endpoint(request: Request) -> Response:
-        try:
-            return await call(request)
-        except BusyError:
-            raise
-        except RecordError:
-            return problem(404, "No such hold is in force; GET /v1/holds lists them.")
-        except ReconsumeError as fault:
-            status = next((status for kind, status in STATUS.items() if isinstance(fault, kind)), 500)
-            return problem(status, f"{fault}.")
-
-    return endpoint
 
 
 def shown_to(request: Request, status: dict[str, object]) -> dict[str, object]:

@@ -61,7 +61,7 @@ Timestamp: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, le=LARGEST_LONG)]
 Times: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=999_999)]
 
 
-class Wish(msgspec.Struct, kw_only=True):
+class RetryFields(msgspec.Struct, kw_only=True):
     """What the service asks for."""
 
     delay: str | None = None
@@ -70,7 +70,7 @@ class Wish(msgspec.Struct, kw_only=True):
     expires: str | None = None
 
 
-class Post(Wish, kw_only=True, forbid_unknown_fields=True):
+class Post(RetryFields, kw_only=True, forbid_unknown_fields=True):
     """The body of the JSON form. Bytes are base64 in JSON."""
 
     topic: str
@@ -82,7 +82,7 @@ class Post(Wish, kw_only=True, forbid_unknown_fields=True):
     timestamp: Timestamp
 
 
-class RawPlace(msgspec.Struct):
+class RawRecord(msgspec.Struct):
     """The headers `Reconsume-Topic` and so on, which say of the raw form which record it is."""
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]
@@ -133,7 +133,7 @@ async def read_post(request: Request) -> tuple[Record, Failed]:
     try:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() == RAW:
             headers = {name: request.headers[name] for name in request.headers}
-            return raw_record(headers, body), failure_of(raw_wish(headers))
+            return raw_record(headers, body), failure_of(raw_fields(headers))
         post = _BODY.decode(body)
     except msgspec.MsgspecError as fault:
         raise ValueError(fault_of_json(fault)) from None
@@ -147,19 +147,19 @@ async def read_post(request: Request) -> tuple[Record, Failed]:
     return record, failure_of(post)
 
 
-def failure_of(wish: Wish) -> Failed:
+def failure_of(fields: RetryFields) -> Failed:
     """Return the failure that a post reports. Raises ValueError if its delay or its expires cannot be read."""
     try:
-        delay = None if wish.delay is None else parse_duration(wish.delay[:LONGEST_FIELD])
+        delay = None if fields.delay is None else parse_duration(fields.delay[:LONGEST_FIELD])
     except ValueError:
         raise ValueError("delay must be a duration such as 90s") from None
     try:
-        expires = None if wish.expires is None else parse_expiry(wish.expires)
+        expires = None if fields.expires is None else parse_expiry(fields.expires)
     except ValueError as fault:
         raise ValueError(f"expires {fault}") from None
-    reason, text = reason_of(wish.reason)
-    usual = ASKED_DEAD_LETTER if wish.level == -1 else ASKED_RETRY
-    return Failed(reason or usual, text, delay=delay, level=wish.level, asked=True, expires=expires)
+    reason, text = reason_of(fields.reason)
+    usual = ASKED_DEAD_LETTER if fields.level == -1 else ASKED_RETRY
+    return Failed(reason or usual, text, delay=delay, level=fields.level, asked=True, expires=expires)
 
 
 # --- the raw form -----------------------------------------------------------------------------------------------------
@@ -169,22 +169,22 @@ def raw_record(headers: Mapping[str, str], body: bytes) -> Record:
     """Return the record that a raw post carries. `headers`: of the request, in lower case. Raises ValueError and
     ValidationError."""
     named = {name.removeprefix("reconsume-"): text for name, text in headers.items() if name.startswith("reconsume-")}
-    place = msgspec.convert(named, RawPlace, strict=False)
-    identity = f"{place.topic}:{place.partition}:{place.offset}"
+    raw = msgspec.convert(named, RawRecord, strict=False)
+    identity = f"{raw.topic}:{raw.partition}:{raw.offset}"
     if named.get("id", identity) != identity:
         raise ValueError("Reconsume-Id must be topic:partition:offset, of the three headers for these")
     state = None
-    if place.times or place.redrives or place.cycle:
+    if raw.times or raw.redrives or raw.cycle:
         state = RetryState(
-            identity, place.topic, place.times, place.redrives, timestamp=place.timestamp, first_failed_at=wall(),
-            cycle=place.cycle,
+            identity, raw.topic, raw.times, raw.redrives, timestamp=raw.timestamp, first_failed_at=wall(),
+            cycle=raw.cycle,
         )  # fmt: skip
     value = None if named.get("null", "").lower() == "value" else body
-    source = Partition(place.topic, place.partition)
-    return Record(source, place.offset, 0, place.timestamp, _key(named), value, _own(headers), state)
+    source = Partition(raw.topic, raw.partition)
+    return Record(source, raw.offset, 0, raw.timestamp, _key(named), value, _own(headers), state)
 
 
-def raw_wish(headers: Mapping[str, str]) -> Wish:
+def raw_fields(headers: Mapping[str, str]) -> RetryFields:
     """Return what `Reconsume-Verdict` asks for. Raises ValueError and ValidationError."""
     said = read_header([headers.get("reconsume-verdict", "retry").encode("latin-1", "replace")])
     if not isinstance(said, VerdictFields) or said.verdict not in ("retry", "dead-letter"):
@@ -194,7 +194,7 @@ def raw_wish(headers: Mapping[str, str]) -> Wish:
     fields = {"delay": said.delay, "level": said.level, "reason": said.reason, "expires": said.expires}
     if said.verdict == "dead-letter":
         fields["level"] = -1
-    return msgspec.convert(fields, Wish, strict=False)
+    return msgspec.convert(fields, RetryFields, strict=False)
 
 
 def _key(named: Mapping[str, str]) -> bytes | None:

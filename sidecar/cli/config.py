@@ -18,11 +18,9 @@ from reconsume.sidecar.open_files import highest_limit, needed_for
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load, load_with_origins
 from reconsume.sidecar.settings.addresses import is_loopback
-from reconsume.sidecar.settings.checks_of_topics import without_effect
-from reconsume.sidecar.settings.checks_of_urls import exposed
-from reconsume.sidecar.settings.sections.deliver import Deliver
-from reconsume.sidecar.settings.values import render_size
-from reconsume.sidecar.settings.waits import short_waits
+from reconsume.sidecar.settings.checks import exposed, short_waits, without_effect
+from reconsume.sidecar.settings.deliver import Deliver
+from reconsume.sidecar.settings.table import render_size
 
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -71,7 +69,7 @@ def unusual(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each value that is allowed and may not do what is hoped for."""
     from reconsume.sidecar.deploy.container import memory_limit
 
-    deliver, listen = settings.deliver, settings.listen
+    deliver, listen = settings.deliver, settings.api.listen
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         yield "api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421"
     most, needed = highest_limit(), needed_for(deliver.concurrency)
@@ -176,8 +174,8 @@ def schema(
       reconsume config schema > config.schema.json
       reconsume config schema --markdown > configuration.md
     """
-    from reconsume.sidecar.settings.fields import json_schema
-    from reconsume.sidecar.settings.reference import markdown_page, reference
+
+    from reconsume.sidecar.settings.reference import json_schema, markdown_page, reference
 
     if markdown:
         options.expect_no_format("without --markdown there are rows")

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import typer
 
-from reconsume.sidecar.cli.terminal.arguments import address, address_text, duration, tokens_in
+from reconsume.sidecar.cli.terminal.arguments import address, duration, tokens_in
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
 from reconsume.sidecar.cli.terminal.options import Options
@@ -23,7 +23,7 @@ from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.http.sidecar_connection import SidecarConnection
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import load
-from reconsume.sidecar.settings.addresses import Listen, parse_listen
+from reconsume.sidecar.settings.addresses import Listen
 from reconsume.topics.durations import render_duration
 
 LONGEST = 3_600_000
@@ -68,7 +68,7 @@ def drain(
         listen, usual = address(api, "--api"), LONGEST
     else:
         settings = load(options.config, options.sets)
-        listen, usual = parse_listen(settings.api.listen), settings.longest_drain
+        listen, usual = settings.api.listen, settings.longest_drain
         query["group"] = settings.group  # the usual port is the same in all groups
         if token_file is None and settings.api.token_file is not None:
             token_file = Path(settings.api.token_file)
@@ -82,7 +82,7 @@ def drain(
     options.output.rows(("drained", "left"), [{"drained": left == 0, "left": left}])
     if not left:
         return DONE
-    talk(f"{address_text(listen)}: {plural(left, 'delivery')} still in flight, for the partitions' next owner")
+    talk(f"{listen}: {plural(left, 'delivery')} still in flight, for the partitions' next owner")
     return FAILED
 
 
@@ -103,7 +103,7 @@ def call_drain(listen: Listen, query: dict[str, str], token: str | None, longest
         body = response.read(LONGEST_ANSWER)
     except (OSError, http.client.HTTPException) as error:
         why = error or type(error).__name__
-        raise SetupError(f"no sidecar answers on {address_text(listen)} (api.listen): {why}") from error
+        raise SetupError(f"no sidecar answers on {listen} (api.listen): {why}") from error
     finally:
         connection.close()
     if response.status != 200:
@@ -116,7 +116,7 @@ def call_drain(listen: Listen, query: dict[str, str], token: str | None, longest
 
 def refuse(listen: Listen, status: int) -> NoReturn:
     """Raise SetupError with what this HTTP status of an answer that is no drain means."""
-    sidecar = f"the sidecar on {address_text(listen)}"
+    sidecar = f"the sidecar on {listen}"
     match status:
         case 401:
             raise SetupError(f"{sidecar} asks for a token: name its file in api.token_file, or by --token-file")
@@ -124,4 +124,4 @@ def refuse(listen: Listen, status: int) -> NoReturn:
             text = "name the address of this group's in api.listen, or by --api"
             raise SetupError(f"{sidecar} is of another group, and goes on: {text}")
         case _:
-            raise SetupError(f"what answers on {address_text(listen)} does not drain: HTTP {status}")
+            raise SetupError(f"what answers on {listen} does not drain: HTTP {status}")

@@ -1,8 +1,12 @@
-"""`settle`: decide by hand about one record: dismiss a dead letter, or end the wait of one that waits in a queue."""
+"""`settle`: decide by hand about one record, or about all that is parked.
+
+The three kinds of target (a dead letter, a record that waits in a queue, every parked key) are operations of
+`sidecar/dlq/operations.py`; here it is found out which one is meant.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,33 +15,28 @@ from reconsume.sidecar.cli.dlq.commands import MOST_EVENTS
 from reconsume.sidecar.cli.dlq.filters import (
     SCANNED,
     DryRun,
+    OpenGroup,
     Reasons,
     ScanMost,
     Topics,
-    newest_letter,
-    open_actions,
+    expect_letters,
     open_dlq,
 )
-from reconsume.sidecar.cli.settle_parked import settle_parked, which
-from reconsume.sidecar.cli.settle_waiting import COLUMNS, settle_waiting
-from reconsume.sidecar.cli.terminal.arguments import author, optional_record_id
-from reconsume.sidecar.cli.terminal.confirm import Yes, is_to_go_on
-from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
+from reconsume.sidecar.cli.retries.blocked import key_fields, remarks
+from reconsume.sidecar.cli.terminal.arguments import optional_record_id
+from reconsume.sidecar.cli.terminal.confirm import Yes
+from reconsume.sidecar.cli.terminal.operation import carry_out
 from reconsume.sidecar.cli.terminal.options import Options
-from reconsume.sidecar.cli.terminal.output import Row, talk
-from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.dlq.letters import Eligibility, Letter
-from reconsume.sidecar.errors import LetterError
-from reconsume.sidecar.hints import hint
-from reconsume.sidecar.printable import printable
-from reconsume.topics.attempt import attempt_of
-from reconsume.topics.events import State
+from reconsume.sidecar.cli.terminal.output import talk
+from reconsume.sidecar.dlq.letters import Eligibility
+from reconsume.sidecar.dlq.settle_request import NotWaitingError, SettleRequest, fault_of_why
+from reconsume.sidecar.errors import ConfigError, LetterError
+from reconsume.sidecar.operation import Operation, Report
+from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.dlq.settlements import Settlements
-    from reconsume.sidecar.dlq.topics import DlqTopics
-    from reconsume.topics.policy_record import SettlementRecord
+    from reconsume.sidecar.dlq.dead_letters import SearchResult
 
 OptionalIdent = Annotated[
     str | None,
@@ -45,7 +44,6 @@ OptionalIdent = Annotated[
         metavar="ID", help="A record's id, like orders:3:1024, or a DLQ position.", callback=optional_record_id
     ),
 ]
-DISMISSED = "dismissed"
 NO_DECISION = "say what to do with the record, by one of --dead-letter, --commit and --retry-now"
 NOT_WAITING = (
     "{} waits in no queue of this group: --dead-letter and --retry-now are for records that wait by "
@@ -107,105 +105,71 @@ def settle(
       reconsume settle orders:3:1025 --retry-now --why "the account is unlocked"
       reconsume settle --parked --reason http-503 --retry-now --why "the ledger is back"
     """
-    how = the_decision({COMMIT: commit, DEAD_LETTER: dead, RETRY_NOW: retry_now})
-    wanted = which(ident, parked=parked, topics=topics, reasons=reasons)
-    from reconsume.sidecar.dlq.dismissal import fault_of_why  # the Kafka client is slow to import
-
-    if fault := fault_of_why(why):
-        raise typer.BadParameter(f"--why: {fault}")
-    if ident is None:
-        return settle_parked(options, wanted, how, why, who, yes=yes, dry_run=dry_run)
-    code = settle_waiting(options, ident, how, why, who, yes=yes, dry_run=dry_run)
-    if code is not None:
-        return code
-    if not commit:
-        raise LetterError(NOT_WAITING.format(printable(ident)))
-    return dismiss_letter(options, ident, why, who, scan, yes=yes, dry_run=dry_run)
-
-
-def the_decision(wanted: Mapping[str, bool]) -> str:
-    """Return the only decision that is wanted. Raises BadParameter if there is none, or another beside it."""
-    decisions = [how for how, is_wanted in wanted.items() if is_wanted]
+    decisions = [how for how, is_wanted in ((COMMIT, commit), (DEAD_LETTER, dead), (RETRY_NOW, retry_now)) if is_wanted]
     if len(decisions) != 1:
         raise typer.BadParameter(NO_DECISION)
-    return decisions[0]
+    if parked == (ident is not None):
+        raise typer.BadParameter("give the ID of a record, or --parked")
+    if not parked and (topics or reasons):
+        raise typer.BadParameter("--topic and --reason go with --parked")
+    if fault := fault_of_why(why):
+        raise typer.BadParameter(f"--why: {fault}")
+    group = open_dlq(options, who)
+    request = SettleRequest(ident or "", decisions[0], why, group.who)
+    operation = (
+        parked_keys(group, request, topics or (), reasons or ()) if ident is None else one_record(group, request, scan)
+    )
+    if request.how == RETRY_NOW:
+        warn_of_holds(options)
+    return carry_out(options, operation, group.who, group.actions, yes=yes, dry_run=dry_run)
 
 
-def dismiss_letter(
-    options: Options, ident: str, why: str, who: str | None, scan: int, *, yes: bool, dry_run: bool
-) -> int:
-    """Dismiss a dead letter, and return the exit code."""
-    from reconsume.sidecar.dlq.dismissal import decision_of, expect_room  # the Kafka client is slow to import
+def parked_keys(group: OpenGroup, request: SettleRequest, topics: Sequence[str], reasons: Sequence[str]) -> Operation:
+    """Return the operation on every parked key. Raises BadParameter if a main topic is not the group's, ConfigError."""
+    from reconsume.sidecar.dlq.operations import SettleParked  # the Kafka client is slow to import
+    from reconsume.sidecar.dlq.settle import Settler
 
-    _, there, policy = open_dlq(options, who)
-    letter, verdict = the_letter(there, policy, ident, scan)
-    settlements = expect_room(there, more=verdict is not Eligibility.DISMISSED)
-    kept = decision_of(letter, settlements)
-    row = row_of(letter, verdict, why if kept is None else kept.why)
-    question = f"Dismiss {printable(letter.id)} for good?"
-    if not is_to_go_on(options.output, COLUMNS, row, question, dry_run=dry_run, yes=yes, nothing="nothing was written"):
-        return DONE
-    code = carry_out(there, letter, settlements, kept, why, author(who))
-    options.output.rows_after([row], COLUMNS, [row])
-    return code
+    settings = group.settings
+    if settings.order_by is None:
+        raise ConfigError("deliver.order is none: only what waits in order is ever parked")
+    if strange := [topic for topic in topics if topic not in settings.topic_names]:
+        raise typer.BadParameter(f"{printable(strange[0])!r} is none of the group's topics")
+    settler, chosen = Settler(group.letters, settings.order_by), sorted(set(topics)) or settings.topic_names
+    return SettleParked(settler, chosen, sorted(set(reasons)), request, key_fields, remarks)
 
 
-def the_letter(there: DlqTopics, policy: Policy, ident: str, scan: int) -> tuple[Letter, Eligibility]:
-    """Return the newest dead letter with this id. Raises LetterError if there is none that can be dismissed."""
-    from reconsume.sidecar.dlq.dismissal import fault_of
+def one_record(group: OpenGroup, request: SettleRequest, scan: int) -> Operation:
+    """Return the operation on a record that waits, or else on a dead letter. Raises LetterError if there is neither."""
+    from reconsume.sidecar.dlq.operations import Dismissal, SettleWaiting  # the Kafka client is slow to import
+    from reconsume.sidecar.dlq.settle import Settler
+    from reconsume.sidecar.view.journey import events_since
 
-    letter, verdict = newest_letter(there, policy, ident, scan)
-    if fault := fault_of(letter, verdict):
-        raise LetterError(fault)
-    return letter, verdict
-
-
-def carry_out(
-    there: DlqTopics, letter: Letter, settlements: Settlements, kept: SettlementRecord | None, why: str, by: str
-) -> int:
-    """Write the decision unless one was `kept`, then its event if it is missing. Return 3 if only the decision is in
-    Kafka."""
-    from reconsume.sidecar.dlq.dismissal import dismiss
-
-    if kept is not None and has_event(there, letter, kept):
-        talk(before_text(letter.id, kept, why))
-        return DONE
-    with open_actions(there).noted("dismiss", by, letter.id, why) as tally:
-        done = dismiss(there, [letter], settlements, why, by)
-        tally.records = len(done.ids)
-    if done.event_fault:
-        talk(f"dismissed, but {done.event_fault}; the same command tries it again")
-        return PARTLY
-    if kept is None:
-        talk(f"dismissed {letter.id}: it is in no list and no redrive any more; `{hint('dlq list --all')}` shows it")
-    else:
-        talk(f"{before_text(letter.id, kept, why)}; only its event was missing, and is written now")
-    return DONE
+    letters = group.letters
+    events = events_since(letters.kafka, letters.names, MOST_EVENTS)
+    settler = Settler(letters, group.settings.order_by, events)
+    try:
+        return SettleWaiting(settler, settler.find(request.id, request.how), request)
+    except NotWaitingError:
+        if request.how != COMMIT:
+            raise LetterError(NOT_WAITING.format(printable(request.id))) from None
+    return Dismissal(letters, lambda report: newest_letter(group, request.id, scan, report), request, events)
 
 
-def has_event(there: DlqTopics, letter: Letter, kept: SettlementRecord) -> bool:
-    """Whether the record's journey has this dismissal, with whatever words."""
-    from reconsume.sidecar.view.journey import read_journey
+def newest_letter(group: OpenGroup, ident: str, scan: int, report: Report) -> SearchResult:
+    """Return the newest dead letter with this id that counts; a copy if `ident` is the position of one. Raises
+    LetterError if there is none."""
+    from reconsume.sidecar.dlq.dead_letters import find_letters  # the Kafka client is slow to import
 
-    events = read_journey(there.kafka, there.names, letter.id, kept.at, MOST_EVENTS, lambda _read, _of: None).events
-    same = (State.DISMISSED, attempt_of(kept))
-    return any((one.state, attempt_of(one)) == same for one in events)
-
-
-def before_text(ident: str, kept: SettlementRecord, why: str) -> str:
-    """Return who dismissed a letter before, and why, for people."""
-    other = "" if kept.why == why else ": the new reason is not kept"
-    return f"{ident} was dismissed before by {kept.who}, because {kept.why}{other}"
+    result = find_letters(group.letters, ident, scan, report)
+    expect_letters(result, ident)
+    originals = [pair for pair in result.letters if pair[1] is not Eligibility.COPY]
+    return result._replace(letters=(originals or result.letters)[:1])
 
 
-def row_of(letter: Letter, verdict: Eligibility, why: str) -> Row:
-    """Return the change as a row."""
-    return {
-        "id": letter.id,
-        "place": letter.position,
-        "reason": letter.reason,
-        "text": letter.text,
-        "was": str(verdict),
-        "is": DISMISSED,
-        "why": why,
-    }
+def warn_of_holds(options: Options) -> None:
+    """Warn if what is to be tried now may be held. Raises as `HoldStore.read`."""
+    from reconsume.sidecar.cli.holds import open_holds
+
+    if live := open_holds(options)[1].read().live:
+        held = ", ".join(sorted(record.what for record in live.values())[:3])
+        talk(f"warning: {plural(len(live), 'hold')} in force ({held}): what is held is tried once it is released")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconsume.sidecar.cli.terminal.arguments import address, address_text, tokens_in
+from reconsume.sidecar.cli.terminal.arguments import address, tokens_in
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
@@ -92,7 +92,7 @@ def ui(
     wanted = DashboardOptions(chosen, token_file, audit_file, names, read=read, base_path=settings.ui.base_path)
 
     def announce(server: Server) -> None:
-        where = address_text(chosen._replace(port=server.port or 0))
+        where = str(chosen._replace(port=server.port or 0))
         url = where if chosen.path is not None else f"http://{where}{settings.ui.base_path}/"
         talk(f"the dashboard is on {url}{', read-only' if token_file is None else ''}; Ctrl-C ends it")
 

@@ -19,7 +19,7 @@ from reconsume.sidecar.errors import ConfigError, SetupError
 from reconsume.sidecar.files import read_plain
 from reconsume.sidecar.java.kafka_properties import to_java
 from reconsume.sidecar.settings import Settings, load
-from reconsume.sidecar.settings.sections.kafka_secrets import LARGEST_READ
+from reconsume.sidecar.settings.kafka import LARGEST_READ
 from reconsume.sidecar.view.source import Source
 from reconsume.topics.durations import parse_duration
 

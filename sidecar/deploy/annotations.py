@@ -6,9 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
-from reconsume.sidecar.settings.faults import sentence
-from reconsume.sidecar.settings.layers import Layers, read_environment
-from reconsume.sidecar.settings.load import STAND_INS, validate
+from reconsume.sidecar.settings.load import STAND_INS, Layers, read_environment, validate
 
 DOMAIN = "reconsume.io"
 LABEL = f"{DOMAIN}/inject"
@@ -175,10 +173,12 @@ def _setting_faults(annotations: SidecarAnnotations) -> list[str]:
             deliver = {"url": URL, **deliver}
         layers.tree = {**STAND_INS, **layers.tree, "deliver": deliver}
     _, wrong = validate(layers.tree)
-    problems = [sentence(fault, layers) for fault in wrong]
-    problems = [f"kafka.bootstrap.servers{text[5:]}" if text == "kafka: is required" else text for text in problems]
-    if problems and not annotations.config_map:
+    problems = [
+        f"kafka.bootstrap.servers{text[5:]}" if text == "kafka: is required" else text
+        for text in layers.problems(wrong)
+    ]
+    if wrong and not annotations.config_map:
         problems.append(
             "without --config-map, give --group, --topics, --bootstrap-servers, and --url or another --mode"
         )
-    return layers.faults + problems
+    return problems

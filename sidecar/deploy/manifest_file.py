@@ -12,7 +12,7 @@ import yaml
 from reconsume.sidecar.deploy.workload import WrongManifestError, has_sidecar, is_workload, opts_out
 from reconsume.sidecar.deploy.yaml_edit import CannotReviseError, revise
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.settings.yaml_bounds import load
+from reconsume.sidecar.settings.yaml_text import load_manifest
 
 SEPARATOR = re.compile(r"^(?:%[^\n]*\n)*---(?=\s|$)", re.MULTILINE)
 """A line that begins so ends the document before it, wherever it stands (YAML 1.2, 9.1.2). Directives before it are
@@ -55,7 +55,7 @@ def change_all(name: str, text: str, change: Change) -> Changed:
             documents.append(document)
             continue
         try:
-            old = load(document, LARGEST)
+            old = load_manifest(document, LARGEST)
             new, rows = _changed(old, change)
             documents.append(revise(document, old, new))
             done += rows

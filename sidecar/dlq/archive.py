@@ -1,8 +1,12 @@
-"""Write dead letters as JSON lines, byte for byte, put them back into the DLQ, and redrive those that were edited.
+"""Dead letters as JSON lines, byte for byte: exported, put back into the DLQ, and redriven where they were edited.
 
 One line is one letter: `{"v": 1, "id", "reason", "place", "timestamp", "key_base64", "value_base64", "headers": [[name,
 base64], …]}`, with `"copy": true` if another letter with its id and attempt counts. null is not the same as empty. The
 topic that a letter is imported to follows from its main topic, never from the file.
+
+An import reads the file once to see that every line is good, and then in parts that fit into memory. For each part it
+looks at the whole DLQ (`Importer`), writes what is missing, and redrives the letters whose line has another value. The
+commands `dlq export` and `dlq import` call it, and the dashboard's export; one thread does one import.
 """
 
 from __future__ import annotations
@@ -11,32 +15,35 @@ import base64
 import binascii
 import json
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition, Record, weight_of
 from reconsume.sidecar.dlq.copies import rank_of
-from reconsume.sidecar.dlq.letters import Filter, Letter, RedriveRequest, edited, read_letter
-from reconsume.sidecar.dlq.plan import PlanCounts, Progress, plan_redrive
-from reconsume.sidecar.dlq.producer import DlqProducer
-from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
-from reconsume.sidecar.dlq.redriver import MOST_LETTERS, RETRY_AFTER_S, TRY_FOR, UNNAMED, Redriver
-from reconsume.sidecar.dlq.scan import Scan
-from reconsume.sidecar.dlq.topics import DlqTopics, Layout
-from reconsume.sidecar.errors import BrokerError
-from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
-from reconsume.sidecar.printable import plural, printable_json
-from reconsume.topics.attempt import attempt_of
+from reconsume.sidecar.dlq.dead_letters import DeadLetters, Layout, LetterScan, Scan
+from reconsume.sidecar.dlq.letters import Eligibility, Letter, read_letter
+from reconsume.sidecar.dlq.producer import MOST_LETTERS, DlqProducer, LetterWriter
+from reconsume.sidecar.dlq.redriver import redrive_edited
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.files import open_plain
+from reconsume.sidecar.kafka.committer.write_apart import copy_sizes
+from reconsume.sidecar.operation import Report
+from reconsume.sidecar.printable import printable_json
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import DeadLetter
+
+PIECE = 32 * 1024 * 1024
+"""Bytes (`Record.weight`) of letters that an import holds at a time. For each part it looks at the whole DLQ."""
+LONGEST_LINE = 160 * 1024 * 1024
+"""Bytes. A broker takes requests of at most 100 MiB unless that is changed, too; base64 adds a third."""
+MOST_PROBLEMS = 20
+THERE, BEFORE, REFUSED = "there already", "redriven before", "refused"
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -53,10 +60,6 @@ class Line(msgspec.Struct, frozen=True):
     reason: str = ""
     position: str = msgspec.field(name="place", default="")
     v: Literal[1] = 1
-
-
-PIECE = 32 * 1024 * 1024
-"""Bytes (`Record.weight`) of letters that an import holds at a time. For each part it looks at the whole DLQ."""
 
 
 class ImportedError(ValueError):
@@ -83,13 +86,24 @@ def export_line(letter: Letter, *, is_copy: bool = False) -> dict[str, Any]:
     }
 
 
-def line_of(letter: Letter, *, is_copy: bool = False) -> str:
-    """Return the letter as one line of JSON, without characters that are not printable."""
-    return printable_json(json.dumps(export_line(letter, is_copy=is_copy), ensure_ascii=False))
+def export_lines(scan: LetterScan, states: Iterable[Eligibility] = Eligibility) -> Iterator[tuple[Letter, str]]:
+    """Yield the letters that a scan selects and that are in these states, each with its line of JSON.
+
+    A line has no characters that are not printable.
+    """
+    wanted = frozenset(states)
+    for letter, state in scan:
+        if state in wanted:
+            line = export_line(letter, is_copy=scan.is_copy(letter))
+            yield letter, printable_json(json.dumps(line, ensure_ascii=False))
 
 
 def _text(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)
 
 
 def import_line(text: bytes, policy: Policy) -> Letter:
@@ -110,10 +124,31 @@ def import_line(text: bytes, policy: Policy) -> Letter:
     letter = read_letter(record, policy)
     if letter.retry_state is None:
         raise ImportedError(f"its headers are not as agreed: {letter.fault}")
-    if policy.names.role(letter.retry_state.topic, policy.topics) is None:
+    if policy.names.role(letter.topic, policy.topics) is None:
         raise ImportedError(letter.fault)  # the file is of another group, or for a configuration with that topic
-    topic = policy.dlq_of(letter.retry_state.topic)
-    return Letter(msgspec.structs.replace(record, source=Partition(topic, 0)), letter.retry_state, letter.fault)
+    source = Partition(policy.dlq_of(letter.topic), 0)
+    return Letter(msgspec.structs.replace(record, source=source), letter.retry_state, letter.fault)
+
+
+def read_letters(file: Path, policy: Policy) -> Iterator[Letter]:
+    """Yield the letters of a file. Raises ConfigError at its end, with the first lines that are not letters."""
+    problems = list[str]()
+    try:
+        with open_plain(file) as lines:
+            for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), 1):
+                if len(line) > LONGEST_LINE:
+                    raise ConfigError([*problems, f"{file}, line {number}: has more than {LONGEST_LINE} bytes"])
+                if len(problems) == MOST_PROBLEMS:
+                    break
+                try:
+                    if line.strip():
+                        yield import_line(line, policy)
+                except ImportedError as fault:
+                    problems.append(f"{file}, line {number}: {fault}")
+    except OSError as error:
+        raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
+    if problems:
+        raise ConfigError(problems)
 
 
 def parts_of(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
@@ -129,188 +164,94 @@ def parts_of(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
         yield piece
 
 
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text, validate=True)
+class Importer(LetterWriter):
+    """An import of one part: it appends the letters that the DLQ does not have. A context manager.
 
-
-class Importer:
-    """An import: it appends letters that the DLQ does not have. A context manager.
-
-    It first fences redrives and other imports. Only then does it look at what is in the DLQ.
+    Making one fences redrives and other imports, unless `fence` is False: then nothing can be written. `compare_with`
+    then looks at what is in the DLQ. `missing`: the letters that it does not have. `edited`: the new values of dead
+    letters whose line has another value than they have, by position in the DLQ. `refused`: the letters that Kafka
+    refuses, and why. Letters are named by `Letter.series`; of the lines of one name only the one that counts is kept.
     """
 
-    def __init__(
-        self, topics: DlqTopics, policy: Policy, letters: Sequence[Letter], progress: Progress, *, fence: bool = True
-    ) -> None:
-        """Look at what is in the DLQ. Without `fence` nothing can be written."""
-        self._topics, self._policy = topics, policy
-        # A letter that cannot be seen now would be imported a second time.
-        self._layout: Layout = topics.layout(whole=True)  # first: no other command is fenced if a topic does not exist
-        self._limit = topics.batch_limit(topics.topics)
-        self._known: dict[tuple[str, str], Letter] = {}
-        for letter in reversed(letters):
-            other = self._known.get(life_of(letter))
-            if other is None or rank_of(letter) >= rank_of(other):
-                self._known[life_of(letter)] = letter
+    def __init__(self, letters: DeadLetters, *, fence: bool = True) -> None:
+        letters.layout(whole=True)  # first: no other command is fenced if a topic does not exist
+        self.missing: dict[tuple[str, str], Letter] = {}
         self.refused: dict[tuple[str, str], str] = {}
-        """The letters that Kafka refuses, and why."""
         self.edited: dict[str, bytes | None] = {}
-        """The new values of dead letters whose line has another value than they have, by position in the DLQ."""
-        with ExitStack() as made:
-            self._producer = DlqProducer(topics.kafka, topics.names, self._limit) if fence else None
-            if self._producer is not None:
-                made.callback(self._producer.end)
-            self._layout = topics.settled_layout()
-            self._look(self._layout, lambda scan: progress(scan, len(letters) - len(self._known)))
-            made.pop_all()
-        self.missing: list[Letter] = list(reversed(self._known.values()))
-        """Letters that the DLQ does not have. Of the lines of one life only the one that counts is kept."""
+        self._report: Report = lambda read, of: None
+        super().__init__(letters, letters.batch_limit(letters.topics), fence=fence)
 
     def __enter__(self) -> Importer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end_producer()
+        self.close()
 
-    def _end_producer(self) -> None:
-        if self._producer is not None:
-            self._producer.end()
-            self._producer = None
+    def compare_with(self, lines: Sequence[Letter], report: Report) -> None:
+        """Find out which of these letters the DLQ has. Raises BrokerError and ContractError."""
+        for letter in lines:
+            other = self.missing.get(letter.series)
+            if other is None or rank_of(letter) > rank_of(other):
+                self.missing[letter.series] = letter
+        # A letter that cannot be seen now would be imported a second time.
+        self._layout, self._report = self._letters.settled_layout(), report
+        self._look(self._layout)
 
-    def _look(self, layout: Layout, progress: Callable[[Scan], None]) -> None:
-        """Forget the letters that are in this part of the DLQ.
+    def _look(self, layout: Layout) -> None:
+        """Take note of the letters that are in this part of the DLQ.
 
-        A line is edited if no letter of its life has its value; it is then an edit of the newest one.
+        A line is edited if no letter of its name has its value; it is then an edit of the newest one.
         """
         newest, same = dict[tuple[str, str], Letter](), set[tuple[str, str]]()
-        with Scan(self._topics, layout) as scan:
+        with Scan(self._letters, layout, self._report) as scan:
             for record in scan:
-                letter = read_letter(record, self._policy)
-                name = life_of(letter)
-                if (line := self._known.get(name)) is not None:
-                    newest[name] = max(newest.get(name, letter), letter, key=rank_of)
+                letter = read_letter(record, self._letters.policy)
+                if (line := self.missing.get(letter.series)) is not None:
+                    newest[letter.series] = max(newest.get(letter.series, letter), letter, key=rank_of)
                     if line.record.value == record.value:
-                        same.add(name)
-                progress(scan)
-        for name, letter in newest.items():
-            line = self._known.pop(name)
-            if name not in same:
+                        same.add(letter.series)
+        for series, letter in newest.items():
+            line = self.missing.pop(series)
+            if series not in same:
                 self.edited[letter.position] = line.record.value
 
-    def write(self) -> int:
-        """Write the missing letters, `MOST_LETTERS` in each transaction, and return how many are there now.
+    def write_missing(self) -> None:
+        """Write the missing letters, `MOST_LETTERS` in each transaction.
 
-        Those that Kafka refuses are in `refused`. Raises BrokerError if Kafka fails; the transactions that were
-        committed before stay.
+        Raises BrokerError if Kafka fails; the transactions that were committed before stay.
         """
-        writer = ApartWriter[Letter](lambda letter: copy_sizes(_entry(letter).writes), self._limit)
-        for start in range(0, len(self.missing), MOST_LETTERS):
-            writer.write(self.missing[start : start + MOST_LETTERS], self._settle, self._refuse)
-        return len(self.missing) - len(self.refused)
+        missing = list(self.missing.values())
+        for start in range(0, len(missing), MOST_LETTERS):
+            self.write_letters(missing[start : start + MOST_LETTERS])
+
+    def _sizes(self, letter: Letter) -> Iterable[tuple[str, int]]:
+        return copy_sizes(_entry(letter).writes)
+
+    def _entries_of(self, batch: Sequence[Letter]) -> list[SettledRecord]:
+        return [_entry(letter) for letter in batch]
+
+    def _send(self, producer: DlqProducer, entries: Sequence[SettledRecord]) -> None:
+        producer.write(entries, producer.counts)
+
+    def _note_refusals(self, refusals: Sequence[Refusal]) -> None:
+        """Nothing: each letter is tried, whatever was refused before."""
 
     def _refuse(self, letter: Letter, refusal: Refusal) -> None:
-        self.refused[life_of(letter)] = refusal.reason
+        self.refused[letter.series] = refusal.reason
 
-    def _settle(self, batch: list[Letter], _left: list[Letter]) -> Refusals | None:
-        """Write these letters. Return those that Kafka refuses. Raises BrokerError if it fails for TRY_FOR."""
-        deadline, unnamed = time.monotonic() + TRY_FOR, 0
-        while True:
-            entries = {number: _entry(letter) for number, letter in enumerate(batch) if life_of(letter) in self._known}
-            why = self._try(list(entries.values())) if entries else None
-            if why is None:
-                for letter in batch:
-                    self._known.pop(life_of(letter), None)
-                return None
-            if not isinstance(why, str):
-                numbers = list(entries)
-                return {numbers[position]: refusal for position, refusal in why.items()}
-            unnamed += 1
-            if unnamed >= UNNAMED and len(batch) > 1:
-                return {}
-            if time.monotonic() > deadline:
-                done = len(self.missing) - len(self._known)
-                raise BrokerError(
-                    f"{plural(done, 'dead letter')} imported, then Kafka failed: {why}; import the file again, what is "
-                    "there is passed over"
-                )
-            time.sleep(RETRY_AFTER_S)
+    def _stopped_text(self, cause: str) -> str:
+        return f"the import cannot go on: {cause}; import the file again, what is there is passed over"
 
-    def _try(self, entries: Sequence[SettledRecord]) -> Refusals | str | None:
-        """Try the transaction once. Return the entries that Kafka refuses, or why it failed; None if it was committed.
-
-        After an unknown end, or with a producer that is unusable, `_known` knows what was committed.
-        """
-        producer = self._producer or self._renewed()
-        try:
-            producer.write(entries, producer.counts)
-        except Aborted as aborted:
-            refusals, why, unusable = aborted.refusals, str(aborted), aborted.producer_unusable
-        except OutcomeUnknown as unsure:
-            refusals, why, unusable = (), str(unsure), True
-        else:
-            return None
-        if unusable:
-            self._renewed()
-        return by_number(entries, refusals) if refusals else why
-
-    def _renewed(self) -> DlqProducer:
-        """Replace the producer, which ends a hanging transaction; look at what has reached the DLQ since."""
-        self._end_producer()
-        self._producer = DlqProducer(self._topics.kafka, self._topics.names, self._limit)
-        before, self._layout = self._layout, self._topics.settled_layout()
+    def _has_happened(self, batch: Sequence[Letter], _sure_after_s: float) -> bool:
+        """Return whether the batch has reached the DLQ: a transaction is there as a whole, or not at all."""
+        before, self._layout = self._layout, self._letters.settled_layout()
         grown = {
             partition: span._replace(begin=before[partition].end)
             for partition, span in self._layout.items()
-            if partition in before
+            if partition in before and before[partition].end < span.end
         }
-        self._look({partition: span for partition, span in grown.items() if span.begin < span.end}, lambda scan: None)
-        return self._producer
-
-
-class EditCounts(PlanCounts):
-    """The outcomes of edited letters, each also by the letter's id, cycle and redrives."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.outcomes: dict[tuple[str, str], tuple[str, str]] = {}
-        """The outcome (Eligibility, or REFUSED), and why a letter is not redriven."""
-
-    def count(self, letter: Letter, verdict: str, error: str = "") -> None:
-        """Count one letter, and keep its outcome."""
-        super().count(letter, verdict, error)
-        self.outcomes[life_of(letter)] = verdict, error or letter.fault
-
-
-def redrive_edited(
-    topics: DlqTopics,
-    policy: Policy,
-    values: Mapping[str, bytes | None],
-    who: str,
-    stop: threading.Event | None,
-    progress: Progress,
-) -> EditCounts:
-    """Redrive dead letters with other values, each with the header RETRY_EDITED, and return the outcome of each.
-
-    `values`: the new values by position in the DLQ. `who`: the author that the header names. `stop`: ends the redrive
-    between two transactions; None: nothing is written, and READY are those that would be redriven. Raises as
-    `Redriver.run` does.
-    """
-    request, counts = RedriveRequest(Filter(ids=tuple(values)), MOST_REDRIVES_EVER, forgotten=True), EditCounts()
-    if stop is None:
-        plan_redrive(topics, policy, request, None, progress, counts)
-        return counts
-
-    def edit(letter: Letter) -> Letter:
-        return edited(letter, values[letter.position], who, now().wall_ms)
-
-    with Redriver(topics, policy, request, stop, edit=edit, counts=counts) as redriver:
-        redriver.run(None, None, progress)
-    return counts
-
-
-def life_of(letter: Letter) -> tuple[str, str]:
-    """Return the origin id, and its cycle and redrives. Of the DLQ's letters with one pair all but one are copies."""
-    return letter.id, "" if letter.retry_state is None else attempt_of(letter.retry_state).series
+        self._look(grown)
+        return not any(letter.series in self.missing for letter in batch)
 
 
 def _entry(letter: Letter) -> SettledRecord:
@@ -318,3 +259,66 @@ def _entry(letter: Letter) -> SettledRecord:
     record = letter.record
     copy = Copy(record.source.topic, record.key, record.value, record.headers or [], record.source.number)
     return SettledRecord(record, DeadLetter(letter.retry_state, letter.reason, 0), (copy,))
+
+
+class Import:
+    """An import of a file, or its dry run. `who`: the author of the edits. `counts`: letters by result, so far.
+
+    `imported`, `redriven`: these results in words."""
+
+    def __init__(self, letters: DeadLetters, file: Path, who: str, *, dry_run: bool) -> None:
+        self._letters, self._file, self._who, self._dry_run = letters, file, who, dry_run
+        self.imported = "would be imported" if dry_run else "imported"
+        self.redriven = "would be redriven" if dry_run else "redriven"
+        self.counts = Counter[str]()
+
+    @property
+    def changed(self) -> int:
+        """How many letters were imported and redriven so far; of a dry run, how many would be."""
+        return self.counts[self.imported] + self.counts[self.redriven]
+
+    def expect_good_lines(self) -> int:
+        """Return the number of letters in the file. Raises ConfigError if a line is not a letter."""
+        return sum(1 for _ in read_letters(self._file, self._letters.policy))
+
+    def import_letters(self, stop: threading.Event, report: Report) -> Iterator[tuple[Letter, str]]:
+        """Import the letters, a part that fits into memory at a time, and yield each with its result.
+
+        `stop`: ends the import after a part, and the redrive of edited letters between two transactions.
+        """
+        known = set[tuple[str, str]]()
+        """What earlier parts would have written."""
+        for lines in parts_of(read_letters(self._file, self._letters.policy)):
+            results = self._import_part(lines, known, stop, report)
+            self.counts.update(result.partition(":")[0] for result in results.values())
+            self.counts[THERE] += len(lines) - len(results)
+            yield from ((letter, results.get(letter.series, THERE)) for letter in lines)
+            if stop.is_set():
+                return
+
+    def _import_part(
+        self, lines: Sequence[Letter], known: set[tuple[str, str]], stop: threading.Event, report: Report
+    ) -> Mapping[tuple[str, str], str]:
+        """Import letters. Return the results by `Letter.series`, of those that are not there already."""
+        with Importer(self._letters, fence=not self._dry_run) as importer:
+            importer.compare_with(lines, report)
+            missing = importer.missing.keys() - known
+            if self._dry_run:
+                known |= missing
+            else:
+                importer.write_missing()
+        results = dict.fromkeys(missing, self.imported)
+        results |= {series: f"{REFUSED}: {reason}" for series, reason in importer.refused.items()}
+        if importer.edited:
+            edits = redrive_edited(self._letters, importer.edited, self._who, None if self._dry_run else stop, report)
+            results |= {one.series: self._result_of(one.kind.verdict, one.kind.error) for one in edits.results}
+        return results
+
+    def _result_of(self, verdict: str, error: str) -> str:
+        match verdict:
+            case Eligibility.READY:
+                return self.redriven
+            case Eligibility.REDRIVEN | Eligibility.COPY:  # the newest of its letters is a copy once one was redriven
+                return BEFORE
+            case _:
+                return f"{REFUSED}: {error or verdict}"

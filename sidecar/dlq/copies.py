@@ -8,34 +8,28 @@ the others are *copies* (contract 4.7):
   redriven offsets reaches over the copies of what was redriven.
 - Otherwise the newest one counts, and an edit that names its author (RETRY_EDITED) counts before any that does not.
 
-Which letters are copies depends on all others, so `with_copies` reads a whole layout first. It keeps no ids and no
-values: 8 bytes for each letter, a hash of what names it. Only if some are equal does it read the layout again, and keep
-36 bytes for each of those. With more than `MOST_AT_ONCE` letters it does so several times, each time for a part of the
-hashes. Letters of partitions that the layout leaves out (without a leader) are not known to it.
+Which letters are copies depends on all others, so `DeadLetters.histories_with_copies` reads a whole layout first. It
+keeps no ids and no values: 8 bytes for each letter, a hash of what names it (`LetterNames`). Only if some are equal
+does it read the layout again, and keep 36 bytes for each of those (`ComparedLetters`). With more than `MOST_AT_ONCE`
+letters it does so several times, each time for a part of the hashes. Letters of partitions that the layout leaves out
+(without a leader) are not known to it.
 
-Commands and the dashboard call this on the thread that scans. A redrive calls it after it has fenced all others, so
-that nothing it looks at is redriven meanwhile; what arrives later lies beyond its layout.
+Pure, and called on the thread that scans. A redrive calls it after it has fenced all others, so that nothing it looks
+at is redriven meanwhile; what arrives later lies beyond its layout.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import groupby, pairwise
 from struct import Struct
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from reconsume.sidecar.core.offset_ranges import OffsetRanges
-from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.dlq.letters import Letter, read_letter
-from reconsume.sidecar.dlq.redrive_history import Copies, RedriveHistory
-from reconsume.sidecar.dlq.scan import Scan
-from reconsume.sidecar.dlq.topics import DlqTopics, Layout
+from reconsume.sidecar.dlq.letters import Letter
 from reconsume.topics.attempt import attempt_of
 from reconsume.topics.dead_letter_headers import EDITED
 from reconsume.topics.retry_headers import (
@@ -55,47 +49,6 @@ of one digest sort as the letters count: the last one counts if none was redrive
 _DIGEST = 16
 _BUCKETS = 256
 """Hashes and rows are sorted in parts, so that sorting needs little memory of its own."""
-
-
-def with_copies(
-    topics: DlqTopics,
-    policy: Policy,
-    layout: Layout,
-    pasts: Mapping[Partition, RedriveHistory],
-    progress: Callable[[Scan, int], None],
-) -> dict[Partition, RedriveHistory]:
-    """Return the histories, each with the copies in its partition, among the letters of the layout. Raises BrokerError.
-
-    `progress` is called for each letter, with 0: none of them is selected yet.
-    """
-    partitions = sorted(layout)
-    readings = 1 + sum(span.end - span.begin for span in layout.values()) // MOST_AT_ONCE
-    of_open: dict[Partition, list[int]] = {partition: [] for partition in pasts}
-    of_redriven: dict[Partition, list[int]] = {partition: [] for partition in pasts}
-    for reading in range(readings):
-        names = LetterNames(readings, reading)
-        with Scan(topics, layout) as scan:
-            for record in scan:
-                progress(scan, 0)
-                names.add(record.headers)
-        shared = names.shared()
-        if not shared:
-            continue
-        compared = ComparedLetters(partitions)
-        with Scan(topics, layout) as scan:
-            for record in scan:
-                progress(scan, 0)
-                if hash_of(record.headers) in shared:
-                    letter = read_letter(record, policy)
-                    compared.add(letter, is_redriven=pasts[record.source].covers(letter))
-        for partition, offset, is_redriven in compared.copies():
-            (of_redriven if is_redriven else of_open)[partition].append(offset)
-    return {
-        partition: replace(
-            history, copies=Copies(OffsetRanges.of(of_open[partition]), OffsetRanges.of(of_redriven[partition]))
-        )
-        for partition, history in pasts.items()
-    }
 
 
 def hash_of(headers: Headers | None) -> int:

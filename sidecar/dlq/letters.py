@@ -1,20 +1,31 @@
-"""Dead letters: which of them a request selects, and what a redrive does with each. Pure.
+"""Dead letters as values: how one is read, which of them a filter selects, and what a redrive writes for one. Pure.
 
 A dead letter's *stay* in the DLQ is one death of a record: its origin id, cycle, redrives and times. Each stay is
-redriven at most once; of several letters of one stay all but one are copies (`copies.py`). What is known of earlier
-redrives is in `redrive_history.py`, and where a redrive sends a letter in `redrive_target.py`.
+redriven at most once; of several dead letters of one stay all but one are copies (`copies.py`). What is known of
+earlier redrives is in `redrive_history.py`.
+
+`FILTER_FIELDS` is the table of the conditions that a user can give: their names in options, forms and links, their
+help, and whether they may be named in a log. A new condition needs a field of `Filter`, a line in `selects` and in
+`within`, and a row of the table.
+
+A redrive sends a dead letter to the ready topic, or in an ordered group with the ladder to the queue of its main topic,
+behind its key (contract 4.2, 5.5).
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.commit_batch import SettledRecord
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Record
+from reconsume.topics.attempt import attempt_of
 from reconsume.topics.dead_letter_headers import EDITED
 from reconsume.topics.names import LEGAL_NAMES, Kind
 from reconsume.topics.reasons import reason_class, text_of
@@ -26,6 +37,9 @@ from reconsume.topics.retry_headers import (
     RetryState,
     parse_retry_headers,
 )
+from reconsume.topics.retry_order import Order
+from reconsume.topics.transition_records import redriven_writes
+from reconsume.topics.transitions import redriven
 
 MOST_REDRIVES = 3
 """Redrives after which a record is left, by default. It came back so often that another redrive will not help."""
@@ -61,6 +75,16 @@ class Letter(msgspec.Struct, frozen=True, gc=False):
     def redrives(self) -> int:
         """The number of earlier redrives."""
         return 0 if self.retry_state is None else self.retry_state.redrives
+
+    @property
+    def topic(self) -> str:
+        """The main topic of the record; empty if `retry_state` is None."""
+        return "" if self.retry_state is None else self.retry_state.topic
+
+    @property
+    def series(self) -> tuple[str, str]:
+        """The origin id, and its cycle and redrives. An import skips a line if the DLQ has a dead letter with these."""
+        return self.id, "" if self.retry_state is None else attempt_of(self.retry_state).series
 
     @property
     def reason(self) -> str:
@@ -146,6 +170,47 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         )
 
 
+class FilterField(NamedTuple):
+    """A condition as users give it. `name`: of the option `--name` and of the form's field; `member`: of `Filter`.
+
+    `noun`: what is counted where its values must not be named, because they may be personal data.
+    """
+
+    name: str
+    member: str
+    metavar: str
+    help: str
+    noun: str = ""
+
+
+FILTER_FIELDS = (
+    FilterField("id", "ids", "ID", "The record's id, like orders:3:1024; may be repeated."),
+    FilterField("reason", "reasons", "CLASS", "The last failure's class, like http-500; may be repeated."),
+    FilterField("topic", "topics", "TOPIC", "The main topic; may be repeated."),
+    FilterField(
+        "header", "headers", "NAME[=VALUE]", "Has this header, with this value; repeated: all of them.", "header"
+    ),
+    FilterField("key", "keys", "KEY", "The record's key, as text; may be repeated.", "key"),
+    FilterField("contains", "contains", "TEXT", "Its value has this text; repeated: all of them.", "text in the value"),
+)
+"""The conditions that are texts. A time range comes in addition to them (`since` and `until`)."""
+
+
+def filter_of(texts: Mapping[str, Sequence[str]], since: int = 0, until: int = LARGEST_LONG) -> Filter:
+    """Return the filter with these texts, by the names of `FILTER_FIELDS`. `since` and `until` are epoch ms.
+
+    Each text counts once, and in order: the same filter has one form, however it was typed. Raises ValueError, with one
+    sentence, if a text cannot be in a filter.
+    """
+    for text in (text for values in texts.values() for text in values):
+        if fault := fault_of_text(text):
+            raise ValueError(fault)
+    members: dict[str, Any] = {field.member: tuple(sorted(set(texts.get(field.name, ())))) for field in FILTER_FIELDS}
+    pairs = [text.partition("=") for text in members.pop("headers")]
+    headers = {(name, value if sign else None) for name, sign, value in pairs}
+    return Filter(headers=tuple(sorted(headers, key=str)), since=since, until=until, **members)
+
+
 def fault_of_text(text: str) -> str:
     """Return why a text cannot be in a filter, as one sentence; empty if it can."""
     if not text or any("\ud800" <= sign <= "\udfff" for sign in text):
@@ -203,3 +268,18 @@ def edited(letter: Letter, value: bytes | None, who: str, at: int) -> Letter:
     audit = msgspec.json.encode({"v": 1, "who": who, "at": at, "was": was, "is": new})
     headers: Headers = [*(letter.record.headers or []), (EDITED, audit)]
     return replace(letter, record=replace(letter.record, value=value, headers=headers))
+
+
+def redrive(letter: Letter, policy: Policy, now: int, order: Order | None = None) -> SettledRecord:
+    """Return a redrive's writes: the copy for the ready topic, and its event. `now` is epoch ms.
+
+    With an `order` the copy is for the queue of its main topic. The letter must not be UNFIT.
+    """
+    assert letter.retry_state is not None
+    retry = redriven(letter.retry_state, now, order)
+    return SettledRecord(letter.record, retry, redriven_writes(letter.record, retry.retry_state, policy, now))
+
+
+def planned_target(policy: Policy) -> str:
+    """Return the topics that a redrive would send dead letters to, if all instances read the group's queues."""
+    return ", ".join(policy.names.queues_of(policy.topics) if policy.queued else ()) or policy.names.ready

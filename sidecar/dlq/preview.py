@@ -7,9 +7,10 @@ the result is printed.
 from __future__ import annotations
 
 import hashlib
-import json
-import re
+from contextlib import suppress
 from typing import Any
+
+import msgspec
 
 from reconsume.topics.json_bounds import nests_beyond
 
@@ -21,7 +22,6 @@ PARSED = 64 * 1024
 """Bytes. A longer value is not tried as JSON."""
 DEEPEST = 32
 """Levels of JSON that are indented. Deeper nesting would give only blanks, and megabytes of them."""
-TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 
 
 def one_line(data: bytes | None) -> str:
@@ -72,23 +72,7 @@ def looked_at(value: bytes | None) -> tuple[str, str]:
     except UnicodeDecodeError:
         return "hex", "\n".join(value[at : at + 16].hex(" ") for at in range(0, min(len(value), SHOWN), 16))
     if len(value) <= PARSED and text.lstrip()[:1] in ("{", "[") and not nests_beyond(value, DEEPEST):
-        try:
-            json.loads(text, parse_int=str)  # int() refuses a number with ten thousand digits
-            return "json", indented(text)
-        except ValueError:
-            pass
+        with suppress(msgspec.DecodeError):  # it is text
+            # Numbers, strings and duplicate keys stay as they are written.
+            return "json", msgspec.json.format(text, indent=2)
     return "text", text
-
-
-def indented(text: str) -> str:
-    """Return valid JSON with one member on a line. Numbers, strings and duplicate keys stay as they are written."""
-    out, depth, before = list[str](), 0, ":"
-    for token in TOKEN.findall(text):
-        opened, closes = before in ("{", "["), token in "}]"
-        depth -= closes
-        if before == "," or opened is not closes:
-            out.append("\n" + "  " * depth)
-        out.append(": " if token == ":" else token)
-        depth += token in "{["
-        before = token
-    return "".join(out)

@@ -1,26 +1,38 @@
-"""The transactional producer of redrives and imports.
+"""What redrives and imports write with: their producer, and the loop that writes dead letters in transactions.
 
 A group has one transactional id for them, so the later command wins. The history of redrives is one committed offset
 for each partition, whatever was redriven. Two redrives at once would overwrite each other's history. So they share
 their transactional id, and Kafka fences the one that began first.
+
+`LetterWriter` writes a batch until it is known to be committed. After an abort it tries again; after an end that is not
+known, it replaces its producer, which ends a hanging transaction, and looks whether the batch was committed. What Kafka
+refuses is set aside by `ApartWriter`. `Redriver` and `Importer` say what is written, and how to look. Each is used by
+one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from reconsume.sidecar.core.commit_batch import SettledRecord
-from reconsume.sidecar.dlq.topics import QUIET
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.dlq.dead_letters import QUIET, DeadLetters
+from reconsume.sidecar.dlq.letters import Letter
 from reconsume.sidecar.errors import BrokerError, ReconsumeError
 from reconsume.sidecar.kafka.blocking_calls import CallTimeoutError
 from reconsume.sidecar.kafka.client_config import BATCH_BYTES, producer_config
 from reconsume.sidecar.kafka.committer.record_form import STRONGEST
 from reconsume.sidecar.kafka.committer.refusing_partitions import State
 from reconsume.sidecar.kafka.committer.transaction import API_LIMIT, TransactionalProducer
-from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
+from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
+from reconsume.sidecar.kafka.committer.unknown_outcome import SURE_AFTER_S
+from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number
 from reconsume.sidecar.kafka.committer.write_errors import error_in
 from reconsume.topics.names import Names
 
@@ -35,6 +47,13 @@ RIGHTS = {
 
 ALL_TOPICS_LIMIT = 20.0
 """Seconds for a list of all topics. A cluster of 200 000 partitions has taken six."""
+MOST_LETTERS = 500
+"""Letters in one transaction at most."""
+TRY_FOR = 60.0
+"""Seconds during which one transaction is retried: longer than a broker takes to restart."""
+RETRY_AFTER_S = 0.2
+UNNAMED = 3
+"""Aborts in a row that name no letter. After so many, smaller transactions must find the letter that is the cause."""
 
 
 class SupersededError(ReconsumeError):
@@ -134,3 +153,88 @@ class DlqProducer(TransactionalProducer):
 
     def _lacks(self, error: KafkaError) -> str:
         return f"a right is missing: {RIGHTS[error.code()].format(names=self._names)} ({error.str()})"
+
+
+class LetterWriter(ABC):
+    """Writes dead letters in transactions. Making one fences all other redrives and imports of the group.
+
+    `limit`: bytes of a batch of records that the target topics accept. `stop`: once it is set, nothing is tried again.
+    `fence`: False makes a writer that cannot write, for a dry run. A context manager, whose end closes its producer.
+    """
+
+    def __init__(
+        self, letters: DeadLetters, limit: int, stop: threading.Event | None = None, *, fence: bool = True
+    ) -> None:
+        self._letters, self._limit, self._stop = letters, limit, stop or threading.Event()
+        self._separate_writer = ApartWriter[Letter](self._sizes, limit)
+        self._producer = DlqProducer(letters.kafka, letters.names, limit) if fence else None
+
+    def close(self) -> None:
+        """End the producer."""
+        if self._producer is not None:
+            self._producer.end()
+            self._producer = None
+
+    def write_letters(self, letters: Sequence[Letter]) -> None:
+        """Write letters, in one transaction unless Kafka refuses it; `_refuse` is called with each that is refused.
+
+        Raises BrokerError if it is not possible within TRY_FOR, or the stop event is set, and SupersededError.
+        """
+        self._separate_writer.write(letters, self._write_batch, self._refuse)
+
+    def _write_batch(self, batch: list[Letter], _unsent: list[Letter]) -> Refusals | None:
+        """Write letters in one transaction. Return those that Kafka refuses; None once it is committed."""
+        deadline, unnamed = time.monotonic() + TRY_FOR, 0
+        while True:
+            producer, entries = self._producer or self._renewed(), self._entries_of(batch)
+            ended = outcome_of(partial(self._send, producer, entries))
+            if ended is None:
+                return None
+            refusals = ended.refusals if isinstance(ended, Aborted) else ()
+            if isinstance(ended, OutcomeUnknown) or ended.producer_unusable:
+                self._renewed()
+                if self._has_happened(batch, SURE_AFTER_S if isinstance(ended, OutcomeUnknown) else 0.0):
+                    return None
+            self._note_refusals(refusals)
+            if refusals:
+                return by_number(entries, refusals)
+            unnamed += 1
+            if unnamed >= UNNAMED and len(batch) > 1:
+                return {}
+            if time.monotonic() > deadline or self._stop.is_set():
+                raise BrokerError(self._stopped_text(str(ended)))
+            time.sleep(RETRY_AFTER_S)
+
+    def _renewed(self) -> DlqProducer:
+        """Replace the producer. The new one ends a hanging transaction of the old one."""
+        self.close()
+        self._producer = DlqProducer(self._letters.kafka, self._letters.names, self._limit)
+        return self._producer
+
+    @abstractmethod
+    def _note_refusals(self, refusals: Sequence[Refusal]) -> None:
+        """Take note of what Kafka refuses. Raises BrokerError if that ends the command."""
+
+    @abstractmethod
+    def _sizes(self, letter: Letter) -> Iterable[tuple[str, int]]:
+        """Return the topics and the bytes of a letter's writes."""
+
+    @abstractmethod
+    def _entries_of(self, batch: Sequence[Letter]) -> list[SettledRecord]:
+        """Return the writes of letters, one entry for each."""
+
+    @abstractmethod
+    def _send(self, producer: DlqProducer, entries: Sequence[SettledRecord]) -> None:
+        """Run one transaction. Raises Aborted and OutcomeUnknown."""
+
+    @abstractmethod
+    def _has_happened(self, batch: Sequence[Letter], sure_after_s: float) -> bool:
+        """Return whether the last transaction was committed. That it was not must be so for `sure_after_s`."""
+
+    @abstractmethod
+    def _refuse(self, letter: Letter, refusal: Refusal) -> None:
+        """Take note of a letter that Kafka refuses."""
+
+    @abstractmethod
+    def _stopped_text(self, cause: str) -> str:
+        """Return why the command cannot go on, and what to do, as one sentence."""

@@ -1,4 +1,6 @@
-"""The known redrives of one DLQ partition, stored as the metadata of its committed offset. Pure.
+"""The known redrives of one DLQ partition, stored as the metadata of its committed offset, and how one adds to them.
+
+Pure. A redrive and everything that lists dead letters call it, each on its own thread.
 
 A *redriven range* (`claims`) is a filter and the offset `next` that it has reached. Every letter below `next` that the
 filter selects was redriven. So a million letters need no more room than one. Another filter is checked letter by letter
@@ -8,6 +10,11 @@ offsets.
 Kafka forgets committed offsets (`offsets.retention.minutes`, a week by default) before it forgets dead letters. From
 `known_since` (epoch ms) on every redrive is known. For an older letter outside all ranges it is unknown whether it was
 redriven.
+
+`RedriveCourse` follows one redrive through one partition, and computes the range that it stores there. A redrive every
+hour with another `--since` would store a new range each time, until Kafka has no room for more (at 333). So an earlier
+range that differs only in `since` is extended instead. That is allowed as long as the redrive leaves out no dead letter
+that the earlier range selects.
 """
 
 from __future__ import annotations
@@ -16,6 +23,7 @@ import base64
 import binascii
 import re
 import zlib
+from collections.abc import Collection, Iterable
 
 import msgspec
 from msgspec.structs import replace
@@ -42,6 +50,12 @@ MOST_LEFT = 50
 """Letters of one filter in one partition that Kafka may refuse. With more, the fault is not in single records."""
 
 
+LOOK_BACK = 10_000
+"""Offsets that a redrive reads again at most, to see whether an earlier range can be extended: a second's reading.
+Without it, letters between two runs that the later one does not select would keep the earlier range from being
+extended."""
+
+
 # Redrives are remembered as filters, and not as offsets: a filter depends on the letter alone, so a range stays true,
 # and ranges may overlap. Kafka forgets the group's progress (7 days) before the dead letters (30): what is older is
 # `forgotten`.
@@ -55,6 +69,11 @@ class RedrivenRange(msgspec.Struct, frozen=True, omit_defaults=True, array_like=
     next: int
     topics: tuple[str, ...]
     left: tuple[int, ...] = ()
+
+    @property
+    def scope(self) -> tuple[Filter, tuple[str, ...]]:
+        """The dead letters that the range is about, at any offset."""
+        return self.filter, self.topics
 
     def covers(self, letter: Letter) -> bool:
         """Whether the letter was redriven."""
@@ -279,3 +298,69 @@ def tidied(history: RedriveHistory, begin: int) -> RedriveHistory:
 def fits(history: RedriveHistory) -> bool:
     """Whether Kafka has room for the history."""
     return len(encode_past(history)) <= LONGEST
+
+
+def read_from(request: RedriveRequest, history: RedriveHistory, begin: int) -> int:
+    """Return the offset at which to begin reading, for a redrive that may find letters from `begin` on.
+
+    It is lower than `begin` if an earlier range may be extended.
+    """
+    reached = [claim.next for claim in earlier(request, history) if claim.next <= begin]
+    return max((offset for offset in reached if begin - offset <= LOOK_BACK), default=begin)
+
+
+class RedriveCourse:
+    """The state of a redrive that reads from offset `begin` on. `note` must be called with each letter, in order."""
+
+    def __init__(self, request: RedriveRequest, history: RedriveHistory, begin: int) -> None:
+        self._request, self._begin = request, begin
+        self._own = RedrivenRange(claimed(request, history), 0, topics_in(request))
+        self._claims = tuple(claim for claim in earlier(request, history) if claim.next >= begin)
+        self._ends: dict[tuple[Filter, tuple[str, ...]], int] = {}
+        """For each earlier range: the offset of the first letter that it selects and that this redrive leaves."""
+        self._refused: set[int] = set()
+
+    def note(self, letter: Letter, verdict: Eligibility | None, history: RedriveHistory) -> None:
+        """Record a letter that this redrive leaves, if an earlier range selects it."""
+        if verdict in (Eligibility.READY, Eligibility.REDRIVEN, Eligibility.COPY):
+            return  # a copy does not end a range: `advanced` keeps those that it must not cover
+        for claim in self._claims:
+            scope, offset = claim.scope, letter.record.offset
+            if scope != self._own.scope and scope not in self._ends and offset >= claim.next and claim.reaches(letter):
+                if history.covers(letter):
+                    return
+                self._ends[scope] = offset
+
+    def advanced(self, history: RedriveHistory, taken: Iterable[int], refused: Collection[int]) -> RedriveHistory:
+        """Return the history after the letters at the offsets `taken` are redriven.
+
+        The letters that Kafka `refused` are left for another run. Every letter of the request below the last of these
+        offsets must have been passed to `note`. Call `committed` once the transaction is committed.
+        """
+        offsets = set(taken)
+        if self._request.filter.ids:
+            return replace(history, done=history.done | offsets)
+        open_ = (self._refused | set(refused)) - offsets
+        reached = max((0, *(offset + 1 for offset in (*offsets, *refused))))
+        base = self._base(history, reached, open_)
+        left = tuple(sorted((set(base.left) | open_) - offsets))
+        claim = replace(base, next=max(base.next, reached), left=left)
+        skipped = history.skipped.union(history.copies.of_open.within(self._begin, reached))
+        if offsets.intersection(skipped):
+            skipped = OffsetRanges.of(set(skipped) - offsets)
+        others = (other for other in history.claims if other.scope != base.scope)
+        return replace(history, claims=(*others, claim), skipped=skipped)
+
+    def committed(self, taken: Iterable[int], refused: Iterable[int]) -> None:
+        """Record that a transaction was committed. A letter that was left may be taken by a later one."""
+        self._refused = (self._refused | set(refused)) - set(taken)
+
+    def _base(self, history: RedriveHistory, reached: int, refused: Collection[int]) -> RedrivenRange:
+        """Return the range to extend up to offset `reached`: an earlier one if allowed, else this redrive's own."""
+        mine = {claim.scope: claim for claim in history.claims}
+        for claim in self._claims:
+            now = mine.get(claim.scope)
+            whole = claim.scope != self._own.scope and self._ends.get(claim.scope, reached) >= reached
+            if now is not None and whole and len({*now.left, *refused}) <= MOST_LEFT:
+                return now
+        return mine.get(self._own.scope, self._own)

@@ -1,216 +1,364 @@
-"""Redrive dead letters: copy, event and progress are one transaction, so each letter is redriven once.
+"""Redrive dead letters: plan it, then bring them back, so that each is redriven once.
 
-A redrive that was killed and is run again continues from the progress that Kafka has stored. Of two redrives at once,
-the later one fences the earlier (`producer.py`) and only then reads what was done. A record that reaches the DLQ
-meanwhile lies beyond the end that was read at the beginning. That is true as well of a redriven letter that has failed
-again.
+`plan_redrive` reads every dead letter that a redrive may take and counts them by outcome; it writes nothing and fences
+nobody. `Redriver` carries it out. Copy, event and progress are one transaction. A redrive that was killed and is run
+again continues from the progress that Kafka has stored. Of two redrives at once, the later one fences the earlier
+(`producer.py`) and only then reads what was done. A record that reaches the DLQ meanwhile lies beyond the end that was
+read at the beginning. That is true as well of a redriven letter that has failed again.
+
+In a group whose order survives long waits, a letter goes behind everything of its key that was appended before it is
+redriven, also what no instance has read yet: its order is where its main partition ends (`KeyOrders`). Of letters with
+the same end, those of a later redrive are behind those of an earlier one, because their sequence numbers begin where
+the queue ends.
+
+Invariants: the histories are those that Kafka has, plus what this redrive has committed. What a course has noted covers
+every letter below the last one that was taken.
+
+The commands `dlq redrive` and `dlq import`, and the dashboard call it; one thread does one redrive.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from msgspec.structs import replace
 
 from reconsume.sidecar.clock import now
-from reconsume.sidecar.core.commit_batch import Refusal
-from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.dlq.copies import with_copies
-from reconsume.sidecar.dlq.key_orders import KeyOrders
-from reconsume.sidecar.dlq.letters import Eligibility, Letter, RedriveRequest
-from reconsume.sidecar.dlq.plan import REFUSED, PlanCounts, Progress, judged, to_read
-from reconsume.sidecar.dlq.producer import DlqProducer, SupersededError
-from reconsume.sidecar.dlq.redrive_history import LONGEST, MOST_LEFT, RedriveHistory, encode_past, fits, tidied
-from reconsume.sidecar.dlq.redrive_target import redrive, target_of
-from reconsume.sidecar.dlq.redriven_range import Course
-from reconsume.sidecar.dlq.scan import Scan
-from reconsume.sidecar.dlq.topics import DlqTopics, Layout
+from reconsume.sidecar.dlq.dead_letters import CLIENT, QUIET, DeadLetters, LetterScan
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited, redrive
+from reconsume.sidecar.dlq.producer import MOST_LETTERS, RETRY_AFTER_S, DlqProducer, LetterWriter, SupersededError
+from reconsume.sidecar.dlq.redrive_history import (
+    LONGEST,
+    MOST_LEFT,
+    MOST_REDRIVES_EVER,
+    RedriveCourse,
+    RedriveHistory,
+    encode_past,
+    fits,
+    tidied,
+)
+from reconsume.sidecar.dlq.settlements import NONE
 from reconsume.sidecar.errors import BrokerError, ContractError
-from reconsume.sidecar.hints import hint
+from reconsume.sidecar.hints import absent, hint
+from reconsume.sidecar.kafka.client_config import follower_config
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions
-from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from reconsume.sidecar.kafka.committer.unknown_outcome import SURE_AFTER_S
-from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
+from reconsume.sidecar.kafka.committer.write_apart import Refusals, copy_sizes
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
+from reconsume.sidecar.operation import Report
 from reconsume.sidecar.printable import plural
+from reconsume.topics.group_rules import number_of
+from reconsume.topics.retry_order import LARGEST_OFFSET, Order
 
-MOST_LETTERS = 500
-"""Letters in one transaction at most."""
 MOST_BYTES = 4 * 1024 * 1024
-TRY_FOR = 60.0
-"""Seconds during which one transaction is retried: longer than a broker takes to restart."""
-RETRY_AFTER_S = 0.2
+"""Bytes of letters in one transaction."""
+REFUSED = "refused"
+"""Used beside the values of Eligibility: Kafka does not accept the copy."""
+MOST_KINDS = 1_000
+OTHERS = "(others)"
+SAMPLE = 10
+"""Ids that are kept of each group of letters."""
+ANY = Order(LARGEST_OFFSET, LARGEST_OFFSET)
+"""An order that is none: for what a copy weighs, and where it goes."""
 
 
-UNNAMED = 3
-"""Aborts in a row that name no letter. After so many, smaller transactions must find the letter that is the cause."""
+class LetterGroup(NamedTuple):
+    """The properties by which letters are counted together."""
+
+    verdict: str
+    reason: str
+    topic: str
+    error: str = ""
 
 
-class Redriver:
-    """One redrive, from the moment at which it fences all others. A context manager."""
+class LetterResult(NamedTuple):
+    """The outcome of one dead letter. `series`: as in `Letter`."""
+
+    id: str
+    position: str
+    series: tuple[str, str]
+    kind: LetterGroup
+
+
+@dataclass
+class PlanCounts:
+    """The number of letters in each group. `most_results`: letters whose own results are kept, the first ones."""
+
+    most_results: int = 0
+    counts: Counter[LetterGroup] = field(default_factory=Counter)
+    samples: dict[LetterGroup, list[str]] = field(default_factory=dict)
+    """The ids of the first letters of each group."""
+    results: list[LetterResult] = field(default_factory=list)
+    complete: bool = True
+    """Whether every record was read that was there at the beginning."""
+
+    def count(self, letter: Letter, verdict: str, error: str = "") -> None:
+        """Count one letter; `error` says why it is not redriven."""
+        kind = LetterGroup(str(verdict), letter.reason, letter.topic, error or letter.fault)
+        if len(self.results) < self.most_results:
+            self.results.append(LetterResult(letter.id, letter.position, letter.series, kind))
+        # Any reason is allowed, so there may be any number of groups.
+        if len(self.counts) >= MOST_KINDS and kind not in self.counts:
+            kind = LetterGroup(kind.verdict, OTHERS, "")
+        self.counts[kind] += 1
+        sample = self.samples.setdefault(kind, [])
+        if len(sample) < SAMPLE:
+            sample.append(letter.id)
+
+    def of(self, verdict: str) -> int:
+        """Return how many letters have this verdict."""
+        return sum(count for kind, count in self.counts.items() if kind.verdict == verdict)
+
+    @property
+    def redriven(self) -> int:
+        """The number of letters that are redriven, or would be."""
+        return self.of(Eligibility.READY)
+
+
+def why(kind: LetterGroup, most_redrives: int) -> str:
+    """Return why the letters of this group are not redriven; empty if they are redriven."""
+    match kind.verdict:
+        case Eligibility.QUARANTINED:
+            return f"came back {most_redrives} times or more; --max-redrives takes more"
+        case Eligibility.COPY:
+            return "another dead letter with its id and attempt counts"
+        case Eligibility.DISMISSED:
+            return "dismissed by `settle --commit`"
+        case Eligibility.FORGOTTEN:
+            return "so old that Kafka no longer knows whether it was redriven; --forgotten takes it too"
+        case _:
+            return kind.error
+
+
+def plan_redrive(letters: DeadLetters, request: RedriveRequest, most: int | None, report: Report) -> PlanCounts:
+    """Return what a redrive of at most `most` letters would do.
+
+    Raises BrokerError, and ContractError if a topic does not exist.
+    """
+    counts = PlanCounts(most_results=len(request.filter.ids))
+    with LetterScan(letters, replace(request, topics=letters.policy.topics), report, resumed=True) as scan:
+        for letter, verdict in scan:
+            if verdict is not None:
+                counts.count(letter, verdict)
+            if verdict is Eligibility.READY and counts.redriven == most:
+                break
+        counts.complete = scan.records.complete
+    return counts
+
+
+class KeyOrders:
+    """Knows the places of letters among the records of their keys; used by one thread.
+
+    There are none, and letters go to the ready topic, where neither the configuration nor the group's policy has such a
+    ladder. Raises ContractError if a queue topic is missing. Its maker calls `close`.
+    """
+
+    def __init__(self, letters: DeadLetters) -> None:
+        self._letters, policy = letters, letters.policy
+        settlements = letters.settlements() if policy.has_queues else NONE
+        is_kept = policy.queued or settlements.has_ladder
+        self.topics = tuple(policy.names.queues_of(policy.topics)) if is_kept else ()
+        topics = letters.cluster.find((*self.topics, *policy.topics)) if is_kept else {}
+        if missing := sorted(set(self.topics) - topics.keys()):
+            raise ContractError(absent(missing))
+        self._partitions = frozenset(partition for topic in topics.values() for partition in topic.all_partitions)
+        self._consumer: Consumer | None = None
+
+    def close(self) -> None:
+        """End the client."""
+        if self._consumer is not None:
+            self._consumer.close()
+
+    @property
+    def target(self) -> str:
+        """The topics that letters are redriven to, for users."""
+        return ", ".join(self.topics) or self._letters.names.ready
+
+    @property
+    def any(self) -> Order | None:
+        """An order that only says where a copy goes."""
+        return ANY if self.topics else None
+
+    def fault_of(self, letter: Letter) -> str:
+        """Return why a letter has no order, as one sentence; empty if it has one, or needs none."""
+        lacking = [str(one) for one in self._pair(letter) if one not in self._partitions] if self.topics else []
+        return f"there is no {' and no '.join(lacking)}" if lacking else ""
+
+    def of(self, letters: Sequence[Letter]) -> list[Order | None]:
+        """Return the order of each of these letters, which go in this order. Raises BrokerError."""
+        if not self.topics:
+            return [None] * len(letters)
+        following: dict[Partition, Order] = {}
+        orders = list[Order | None]()
+        for letter in letters:
+            main, queue = self._pair(letter)
+            order = following.get(queue) or Order(self._end_of(main), self._end_of(queue) + 1)
+            following[queue] = Order(order.offset, order.sequence + 1)
+            orders.append(order)
+        return orders
+
+    def _pair(self, letter: Letter) -> tuple[Partition, Partition]:
+        """Return the partition of the letter's first copy, and its queue."""
+        number = number_of(letter.id)
+        return Partition(letter.topic, number), Partition(self._letters.names.ordered(letter.topic), number)
+
+    def _end_of(self, partition: Partition) -> int:
+        """Return where a partition ends now, whatever of it is committed."""
+        if self._consumer is None:
+            config = follower_config(self._letters.kafka, self._letters.names.redrive_group, CLIENT)
+            self._consumer = make_client(Consumer, {**config, **QUIET, "isolation.level": "read_uncommitted"})
+        try:
+            where = TopicPartition(*partition)
+            _, end = self._consumer.get_watermark_offsets(where, timeout=ANSWER_SECONDS, cached=False)
+        except KafkaException as failure:
+            raise BrokerError(f"the end of {partition} cannot be read: {sentence_of(failure)}") from failure
+        return end
+
+
+class Redriver(LetterWriter):
+    """One redrive, from the moment at which it fences all others. A context manager.
+
+    `edit`: returns what is sent for a letter that the request selects; None: the letter itself. `counts`: counts the
+    letters; those that it counts as ready are redriven.
+    """
 
     def __init__(
         self,
-        topics: DlqTopics,
-        policy: Policy,
+        letters: DeadLetters,
         request: RedriveRequest,
         stop: threading.Event,
         *,
         edit: Callable[[Letter], Letter] | None = None,
         counts: PlanCounts | None = None,
     ) -> None:
-        """Fence all other redrives. `edit`: returns what is sent for a letter that the request selects; None: the
-        letter itself. `counts`: counts the letters."""
-        topics.expect_targets()
+        letters.expect_targets()
         self.counts = counts or PlanCounts()
-        self._edit = edit
-        self._topics, self._policy, self._stop = topics, policy, stop
-        self._request = replace(request, topics=policy.topics)
-        self._orders = KeyOrders(topics, policy)
-        self._limit = topics.batch_limit({policy.names.ready, policy.names.events, *self._orders.topics})
-        self._letters = ApartWriter[Letter](self._sizes, self._limit)
+        self._edit, self._request = edit, replace(request, topics=letters.policy.topics)
+        self._orders = KeyOrders(letters)
         self._refusing = RefusingPartitions()
         """The partitions of the target topics that take no records."""
-        with ExitStack() as made:
-            self._reader = topics.reader()
-            made.callback(self._reader.close)
-            self._metadata = self._reader.consumer_group_metadata()
-            self._producer: DlqProducer | None = DlqProducer(topics.kafka, topics.names, self._limit)
-            made.callback(self._producer.end)
-            self._layout = topics.layout()
-            self._pasts = topics.pasts(self._layout, self._reader)
-            self._courses = self._begun(self._layout)
-            made.pop_all()
+        self._histories: dict[Partition, RedriveHistory] = {}
+        self._courses: dict[Partition, RedriveCourse] = {}
+        self._after: Mapping[Partition, RedriveHistory] = {}
+        """The histories as they are once the transaction in work is committed."""
+        super().__init__(
+            letters, letters.batch_limit({letters.names.ready, letters.names.events, *self._orders.topics}), stop
+        )
 
     def __enter__(self) -> Redriver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end_producer()
-        self._reader.close()
+        self.close()
         self._orders.close()
-
-    def _end_producer(self) -> None:
-        if self._producer is not None:
-            self._producer.end()
-            self._producer = None
 
     @property
     def target(self) -> str:
         """The topic that letters are redriven to."""
-        return target_of(self._policy.names, self._orders.topics)
+        return self._orders.target
 
-    @property
-    def redriven(self) -> int:
-        """The number of letters redriven so far."""
-        return self.counts.of(Eligibility.READY)
-
-    def run(self, most: int | None, rate: float | None, progress: Progress) -> None:
+    def run(self, most: int | None, rate: float | None, report: Report) -> None:
         """Redrive at most `most` letters, `rate` a second.
 
-        If the stop event is set, the redrive ends early, between two transactions. Raises BrokerError,
-        ContractError, SupersededError. Letters that the tally counts as ready by then are redriven.
+        If the stop event is set, the redrive ends early, between two transactions. Raises BrokerError, ContractError,
+        SupersededError. Letters that were counted as ready by then are redriven.
         """
-        request, size = self._request, MOST_LETTERS if rate is None else max(1, min(MOST_LETTERS, int(rate / 2)))
-        self._pasts = with_copies(self._topics, self._policy, self._layout, self._pasts, progress)
+        self._reader = self._letters.reader()
+        with (
+            closing(self._reader),
+            LetterScan(self._letters, self._request, report, resumed=True, reader=self._reader) as scan,
+        ):
+            self._layout, self._histories = scan.whole, scan.histories
+            self._courses = {
+                partition: RedriveCourse(self._request, self._histories[partition], span.begin)
+                for partition, span in scan.spans.items()
+            }
+            self._redrive_all(scan, most, rate)
+            self.counts.complete = scan.records.complete and not self._stop.is_set()
+
+    def _redrive_all(self, scan: LetterScan, most: int | None, rate: float | None) -> None:
+        size = MOST_LETTERS if rate is None else max(1, min(MOST_LETTERS, int(rate / 2)))
         began, batch, weight, taken = time.monotonic(), list[Letter](), 0, 0
-        stretches = to_read(self._topics, self._layout, request, self._pasts)
-        self._courses = self._begun(stretches)
-        with Scan(self._topics, stretches) as scan:
-            for letter, verdict in judged(scan, request, self._policy, self._pasts):
-                self._courses[letter.record.source].note(letter, verdict, self.past_of(letter))
-                progress(scan, self.redriven)
-                if self._stop.is_set():
-                    break
-                if verdict is not Eligibility.READY:
-                    if verdict is not None:
-                        self.counts.count(letter, verdict)
-                    continue
-                batch.append(letter if self._edit is None else self._edit(letter))
-                weight, taken = weight + letter.record.weight, taken + 1
-                if len(batch) >= size or weight >= MOST_BYTES or taken == most:
-                    self.commit(batch)
-                    batch, weight = [], 0
-                    self._pace(began, rate)
-                if taken == most:
-                    break
-            if not self._stop.is_set():
-                self.commit(batch)
-            self.counts.complete, self.counts.scanned = scan.complete and not self._stop.is_set(), scan.read
-
-    def _begun(self, stretches: Layout) -> dict[Partition, Course]:
-        return {
-            partition: Course(self._request, self._pasts[partition], span.begin)
-            for partition, span in stretches.items()
-        }
-
-    def past_of(self, letter: Letter) -> RedriveHistory:
-        """Return what is known of redrives in the letter's partition."""
-        return self._pasts[letter.record.source]
-
-    def commit(self, batch: Sequence[Letter]) -> None:
-        """Redrive these letters, in one transaction unless Kafka refuses it. A letter that Kafka refuses is left.
-
-        Raises BrokerError if it is not possible within TRY_FOR, or the stop event is set.
-        """
-        self._letters.write(batch, self._settle, lambda letter, why: self.counts.count(letter, REFUSED, why.reason))
+        for letter, verdict in scan:
+            source = letter.record.source
+            self._courses[source].note(letter, verdict, self._histories[source])
+            if self._stop.is_set():
+                return
+            if verdict is not Eligibility.READY:
+                if verdict is not None:
+                    self.counts.count(letter, verdict)
+                continue
+            batch.append(letter if self._edit is None else self._edit(letter))
+            weight, taken = weight + letter.record.weight, taken + 1
+            if len(batch) >= size or weight >= MOST_BYTES or taken == most:
+                self.write_letters(batch)
+                batch, weight = [], 0
+                if rate is not None:
+                    self._stop.wait(max(0.0, began + self.counts.redriven / rate - time.monotonic()))
+            if taken == most:
+                return
+        if not self._stop.is_set():
+            self.write_letters(batch)
 
     def _sizes(self, letter: Letter) -> Iterable[tuple[str, int]]:
-        return copy_sizes(redrive(letter, self._policy, 0, self._orders.any).writes)
+        return copy_sizes(redrive(letter, self._letters.policy, 0, self._orders.any).writes)
 
-    def _settle(self, batch: list[Letter], unsent: list[Letter]) -> Refusals | None:
-        """Commit the batch, and record the letters `unsent` as refused. Return the letters that Kafka refuses."""
-        if (refused := self._takes_none(batch)) or not (batch or unsent):
+    def _refuse(self, letter: Letter, refusal: Refusal) -> None:
+        self.counts.count(letter, REFUSED, refusal.reason)
+
+    def _stopped_text(self, cause: str) -> str:
+        return f"the redrive cannot go on: {cause}; run it again, nothing is redriven twice"
+
+    def _write_batch(self, batch: list[Letter], unsent: list[Letter]) -> Refusals | None:
+        """Redrive the batch, and record the letters `unsent` as refused. Return those that Kafka refuses."""
+        if (refused := self._not_taken(batch)) or not (batch or unsent):
             return refused or None
-        after, deadline, unnamed = self._after(batch, unsent), time.monotonic() + TRY_FOR, 0
-        while True:
-            why = self._try(batch, after)
-            if why is None:
-                self._pasts.update(after)
-                for partition in after:
-                    self._courses[partition].committed(_offsets_in(batch, partition), _offsets_in(unsent, partition))
-                for letter in batch:
-                    self.counts.count(letter, Eligibility.READY)
-                return None
-            if not isinstance(why, str):
-                return why
-            unnamed += 1
-            if unnamed >= UNNAMED and len(batch) > 1:
-                return {}
-            if time.monotonic() > deadline or self._stop.is_set():
-                raise BrokerError(f"the redrive cannot go on: {why}; run it again, nothing is redriven twice")
-            time.sleep(RETRY_AFTER_S)
+        self._after = after = self._histories_after(batch, unsent)
+        refused_now = super()._write_batch(batch, unsent)
+        if refused_now is None:
+            self._histories.update(after)
+            for partition in after:
+                self._courses[partition].committed(_offsets_in(batch, partition), _offsets_in(unsent, partition))
+            for letter in batch:
+                self.counts.count(letter, Eligibility.READY)
+        return refused_now
 
-    def _takes_none(self, batch: Sequence[Letter]) -> Refusals:
+    def _not_taken(self, batch: Sequence[Letter]) -> Refusals:
         """Return the letters for a partition that took no records a while ago and has not changed since, and those that
         have no order in a queue."""
+        if self._refusing:
+            self._look_at_targets()
         refusals = dict[int, Refusal]()
         for number, letter in enumerate(batch):
-            if fault := self._orders.fault_of(letter):
-                entry = redrive(letter, self._policy, now().wall_ms, self._orders.any)
+            fault = self._orders.fault_of(letter)
+            if not fault and not self._refusing:
+                continue
+            entry = redrive(letter, self._letters.policy, now().wall_ms, self._orders.any)
+            if fault:
                 refusals[number] = Refusal(entry, "record", fault)
-        if refusals or not self._refusing:
-            return refusals
-        self._look_at_targets()
-        for number, letter in enumerate(batch):
-            entry = redrive(letter, self._policy, now().wall_ms, self._orders.any)
-            if partition := next(filter(None, map(self._refusing.refuses, entry.writes)), ""):
+            elif partition := next(filter(None, map(self._refusing.refuses, entry.writes)), ""):
                 refusals[number] = Refusal(entry, "partition", f"{partition} takes no records", partition)
         return refusals
 
-    def _after(self, batch: Sequence[Letter], unsent: Sequence[Letter]) -> dict[Partition, RedriveHistory]:
+    def _histories_after(self, batch: Sequence[Letter], unsent: Sequence[Letter]) -> dict[Partition, RedriveHistory]:
         """Return the history of every partition of these letters, as it will be after the transaction.
 
         Raises ContractError if Kafka has no room for it, BrokerError if Kafka refuses too many letters.
         """
         after = {}
         for partition in {letter.record.source for letter in (*batch, *unsent)}:
-            taken, kept = _offsets_in(batch, partition), _offsets_in(unsent, partition)
-            history = self._courses[partition].advanced(self._pasts[partition], taken, kept)
+            history = self._courses[partition].advanced(
+                self._histories[partition], _offsets_in(batch, partition), _offsets_in(unsent, partition)
+            )
             after[partition] = tidied(history, self._layout[partition].begin)
             if any(len(claim.left) > MOST_LEFT for claim in history.claims):
                 raise BrokerError(
@@ -226,36 +374,20 @@ class Redriver:
                 )
         return after
 
-    def _try(self, batch: Sequence[Letter], after: Mapping[Partition, RedriveHistory]) -> Refusals | str | None:
-        """Try the transaction once. Return the letters that Kafka refuses, or why it failed; None if it was committed.
+    def _entries_of(self, batch: Sequence[Letter]) -> list[SettledRecord]:
+        orders, policy = self._orders.of(batch), self._letters.policy
+        return [redrive(letter, policy, now().wall_ms, order) for letter, order in zip(batch, orders, strict=True)]
 
-        Raises BrokerError if a target topic cannot be written at all.
-        """
-        orders = self._orders.of(batch)
-        entries = [
-            redrive(letter, self._policy, now().wall_ms, order) for letter, order in zip(batch, orders, strict=True)
+    def _send(self, producer: DlqProducer, entries: Sequence[SettledRecord]) -> None:
+        offsets = [
+            TopicPartition(*partition, history.next, encode_past(history)) for partition, history in self._after.items()
         ]
-        producer = self._producer or self._renewed()
-        try:
-            producer.redrive(entries, _offsets(after), self._metadata)
-        except Aborted as aborted:
-            refusals, why, unusable, sure_after_s = aborted.refusals, str(aborted), aborted.producer_unusable, 0.0
-        except OutcomeUnknown as unsure:
-            refusals, why, unusable, sure_after_s = (), str(unsure), True, SURE_AFTER_S
-        else:
-            return None
-        self._expect_topics(refusals)
-        if unusable and self._happened(after, sure_after_s):
-            return None
-        self._note_refusing(refusals)
-        return by_number(entries, refusals) if refusals else why
+        producer.redrive(entries, offsets, self._reader.consumer_group_metadata())
 
-    def _expect_topics(self, refusals: Iterable[Refusal]) -> None:
+    def _note_refusals(self, refusals: Sequence[Refusal]) -> None:
         for refusal in refusals:
             if refusal.about == "topic":
                 raise BrokerError(f"nothing can be redriven now: {refusal.reason}")
-
-    def _note_refusing(self, refusals: Iterable[Refusal]) -> None:
         partitions = {refusal.where for refusal in refusals if refusal.about == "partition"}
         if partitions:
             self._look_at_targets()  # first: a partition is tried again once its state has changed
@@ -267,35 +399,21 @@ class Redriver:
         with suppress(KafkaException):
             self._refusing.looked((self._producer or self._renewed()).states())
 
-    def _renewed(self) -> DlqProducer:
-        """Replace the producer. The new one ends a hanging transaction of the old one."""
-        self._end_producer()
-        self._producer = DlqProducer(self._topics.kafka, self._topics.names, self._limit)
-        return self._producer
-
-    def _happened(self, after: Mapping[Partition, RedriveHistory], sure_after_s: float) -> bool:
-        """Replace the producer, and return whether the last transaction was committed.
-
-        That it was not must be so for `sure_after_s`: see `SURE_AFTER_S`. Raises SupersededError if another redrive has
-        committed instead.
-        """
-        self._renewed()
-        layout = {partition: self._layout[partition] for partition in after}
+    def _has_happened(self, _batch: Sequence[Letter], sure_after_s: float) -> bool:
+        """Return whether the last transaction was committed. Raises SupersededError if another redrive has committed
+        instead."""
+        layout = {partition: self._layout[partition] for partition in self._after}
         sure_at = time.monotonic() + sure_after_s
         while True:
-            pasts = self._topics.pasts(layout, self._reader, dismissals=False)
-            if all(_same(pasts[partition], history) for partition, history in after.items()):
+            stored = self._letters.histories(layout, self._reader, dismissals=False)
+            if all(_same(stored[partition], history) for partition, history in self._after.items()):
                 return True
-            if not all(_same(pasts[partition], self._pasts[partition]) for partition in after):
+            if not all(_same(stored[partition], self._histories[partition]) for partition in self._after):
                 text = "another redrive was at work meanwhile: run this one again, nothing is redriven twice"
                 raise SupersededError(text)
             if time.monotonic() >= sure_at:
                 return False
             time.sleep(RETRY_AFTER_S)
-
-    def _pace(self, began: float, rate: float | None) -> None:
-        if rate is not None:
-            self._stop.wait(max(0.0, began + self.redriven / rate - time.monotonic()))
 
 
 def _offsets_in(letters: Iterable[Letter], partition: Partition) -> list[int]:
@@ -306,5 +424,26 @@ def _same(one: RedriveHistory, other: RedriveHistory) -> bool:
     return (one.claims, one.done, one.skipped) == (other.claims, other.done, other.skipped)
 
 
-def _offsets(after: Mapping[Partition, RedriveHistory]) -> list[TopicPartition]:
-    return [TopicPartition(*partition, history.next, encode_past(history)) for partition, history in after.items()]
+def redrive_edited(
+    letters: DeadLetters,
+    values: Mapping[str, bytes | None],
+    who: str,
+    stop: threading.Event | None,
+    report: Report,
+) -> PlanCounts:
+    """Redrive dead letters with other values, each with the header RETRY_EDITED, and return the result of each.
+
+    `values`: the new values by position in the DLQ. `who`: the author that the header names. `stop`: ends the redrive
+    between two transactions; None: nothing is written, and READY are those that would be redriven. Raises as
+    `Redriver.run` does.
+    """
+    request = RedriveRequest(Filter(ids=tuple(values)), MOST_REDRIVES_EVER, forgotten=True)
+    if stop is None:
+        return plan_redrive(letters, request, None, report)
+
+    def edit(letter: Letter) -> Letter:
+        return edited(letter, values[letter.position], who, now().wall_ms)
+
+    with Redriver(letters, request, stop, edit=edit, counts=PlanCounts(len(values))) as redriver:
+        redriver.run(None, None, report)
+    return redriver.counts

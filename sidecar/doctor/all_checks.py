@@ -86,7 +86,7 @@ def kafka_checks(settings: Settings, user: User, compare: topics.Compare) -> lis
     relay = settings.deliver.mode == "relay"
     posted = settings.topic_names if relay else ()
     own = {topic.name: topic.tags for topic in settings.topics}
-    listen, token_file = settings.listen, settings.api.token_file
+    listen, token_file = settings.api.listen, settings.api.token_file
     timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     name = settings.kafka.get("sasl.username", "NAME")
     grant = hint(f"acls apply --role {user} --principal User:{name}")

@@ -28,12 +28,10 @@ from reconsume.sidecar.clock import utc
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
-from reconsume.sidecar.dlq.copies import with_copies
+from reconsume.sidecar.dlq.dead_letters import CLIENT, DeadLetters, newest_spans
+from reconsume.sidecar.dlq.dead_letters import Span as DlqSpan
 from reconsume.sidecar.dlq.letters import RedriveRequest, read_letter
 from reconsume.sidecar.dlq.redrive_history import Copies, RedriveHistory, eligibility
-from reconsume.sidecar.dlq.search import newest
-from reconsume.sidecar.dlq.topics import CLIENT, DlqTopics
-from reconsume.sidecar.dlq.topics import Span as DlqSpan
 from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError
 from reconsume.sidecar.find.match import (
     HOLDABLE,
@@ -139,15 +137,15 @@ def find(
         raise ValuesHiddenError("keys, values and headers are for readers who have signed in: search for an id")
     if settings.deliver.broadcast:
         raise ContractError("with deliver.broadcast nothing waits, and which records are done is not kept")
-    layout = Layout(settings, query, rest)
+    layout = Layout(settings, policy, query, rest)
     matcher = Matcher(policy, query, layout, whole=whole)
     with Search(settings, matcher, layout, bounds, tell) as search:
         search.run()
-        result = without_copies(settings, policy, search.result(), bounds.deadline)
+        result = without_copies(settings.kafka, policy, search.result(), bounds.deadline)
     return result if values else result._replace(matches=[match.without_values() for match in result.matches])
 
 
-def without_copies(settings: Settings, policy: Policy, result: FindResult, deadline: float) -> FindResult:
+def without_copies(kafka: Mapping[str, str], policy: Policy, result: FindResult, deadline: float) -> FindResult:
     """Return the result without dead letters that are copies of one that counts (contract 4.7).
 
     Only with a dead letter in it, the newest MOST_LETTERS of the DLQ are read for that, until the deadline.
@@ -155,15 +153,15 @@ def without_copies(settings: Settings, policy: Policy, result: FindResult, deadl
     if not any(match.kind is Kind.DLQ for match in result.matches):
         return result
 
-    def expect_time(_scan: object, _count: int) -> None:
+    def expect_time(_read: int, _of: int) -> None:
         if time.monotonic() > deadline:
             raise BrokerError("there was no time left")
 
-    letters = DlqTopics(settings.kafka, settings.names, settings.topic_names, result.left_out.append)
+    letters = DeadLetters(kafka, policy, result.left_out.append)
     try:
         layout = letters.layout()
-        pasts = letters.pasts(layout, only_shown=True, dismissals=False)
-        known = with_copies(letters, policy, newest(layout, MOST_LETTERS), pasts, expect_time)
+        histories = letters.histories(layout, only_shown=True, dismissals=False)
+        known = letters.histories_with_copies(newest_spans(layout, MOST_LETTERS), histories, expect_time)
     except ReconsumeError as fault:
         unsure = f"which dead letters are copies of others is not checked: {fault}"
         return result._replace(left_out=[*result.left_out, unsure])
@@ -214,7 +212,7 @@ class Layout:
     `left_out`: sentences about what cannot be searched.
     """
 
-    def __init__(self, settings: Settings, query: Query, rest: Positions | None) -> None:
+    def __init__(self, settings: Settings, policy: Policy, query: Query, rest: Positions | None) -> None:
         self.left_out: list[str] = []
         self.redrives: Mapping[Partition, RedriveHistory] = {}
         self.holds: Mapping[str, HoldRecord] = {}
@@ -225,7 +223,7 @@ class Layout:
         topics = self._topics()
         searched = [partition for topic in topics.values() for partition in topic.led if self._may_have(partition)]
         progress = {} if query.done else self._progress(searched)
-        self._read_redrives(topics)
+        self._read_redrives(topics, policy)
         self._read_holds()
         logs = self._logs([partition for partition in searched if partition[0] in self._roles], progress)
         unled = [one for one in unled_partitions(topics.values()) if one[0] in self._roles and self._may_have(one)]
@@ -286,9 +284,8 @@ class Layout:
                     self._leave_out(topic, denied)
         return progress
 
-    def _read_redrives(self, topics: Mapping[str, Topic]) -> None:
+    def _read_redrives(self, topics: Mapping[str, Topic], policy: Policy) -> None:
         """Read which dead letters were redriven or dismissed."""
-        settings = self._settings
         dlqs = [name for name in topics if name in self._roles and self._roles[name].kind is Kind.DLQ]
         layout = {
             Partition(*partition): DlqSpan(0, 0, topics[name].id) for name in dlqs for partition in topics[name].led
@@ -296,8 +293,8 @@ class Layout:
         if not layout:
             return
         try:
-            letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
-            self.redrives = letters.pasts(layout, only_shown=True)
+            letters = DeadLetters(self._settings.kafka, policy)
+            self.redrives = letters.histories(layout, only_shown=True)
         except ReconsumeError as fault:
             for name in dlqs:
                 self._leave_out(name, f"which dead letters were redriven is not known: {fault}")

@@ -78,10 +78,10 @@ class ControlLog:
         return frozenset(name for name in running if members_of(name, groups))
 
     def _messages(self, begin: int, within: float) -> Iterator[Message]:
-        read = self.cluster.spans([(self.names.policy, PARTITION)])
-        spans = {source: span._replace(begin=max(begin, span.begin)) for source, span in read.items()}
+        spans = self.cluster.spans([(self.names.policy, PARTITION)])
+        wanted = {source: span._replace(begin=max(begin, span.begin)) for source, span in spans.items()}
         with ScanClient(self._kafka, self.names.retry_group, self._client, Fetches.LITTLE) as client:
-            yield from client.scan(spans, Bounds(seconds=within), expected=self.names.policy)
+            yield from client.scan(wanted, Bounds(seconds=within), expected=self.names.policy)
 
     def write(
         self, records: Mapping[bytes, bytes | None], otherwise: str = "nothing is known to be written"

@@ -5,14 +5,12 @@ Strict: an unknown field or a wrong type is refused, never guessed. Each call de
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
-from reconsume.sidecar.http.problems import problem
 from reconsume.topics.durations import parse_duration, render_duration
 
 MEDIA_TYPE = "application/json"
@@ -23,7 +21,7 @@ OBJECT = msgspec.json.Decoder(dict[str, Any])
 
 
 class RefusedError(ValueError):
-    """The call is not well-formed. The message is sent to its caller."""
+    """The call is not well-formed. The message is a sentence that `api/app.py` sends to its caller."""
 
 
 class Fields:
@@ -91,15 +89,3 @@ async def read_fields(request: Request, known: Collection[str]) -> Fields:
     if not values.keys() <= set(known):
         raise RefusedError(f"The body has a field that this call does not know; it knows {', '.join(known)}.")
     return Fields(values)
-
-
-def refusing(call: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint that answers a RefusedError of the call with a problem document."""
-
-    async def endpoint(request: Request) -> Response:
-        try:
-            return await call(request)
-        except RefusedError as refusal:
-            return problem(400, str(refusal))
-
-    return endpoint

@@ -32,9 +32,9 @@ from reconsume.sidecar.kafka.client_config import producer_config
 from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.runtime.lane_runner import LaneRunner, LaneSpec
+from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import allowed_outputs_of
-from reconsume.sidecar.settings.sections.deliver import Deliver
 from reconsume.topics.outputs import OutputTopics
 
 

@@ -22,8 +22,7 @@ from reconsume.sidecar.observability.logs import configure
 from reconsume.sidecar.observability.thread_watch import log_ends
 from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
 from reconsume.sidecar.runtime.sidecar import _LOG, Sidecar
-from reconsume.sidecar.settings.checks_of_topics import without_effect
-from reconsume.sidecar.settings.checks_of_urls import exposed
+from reconsume.sidecar.settings.checks import exposed, without_effect
 from reconsume.sidecar.settings.model import Settings
 
 COLLECT_EVERY = 60.0

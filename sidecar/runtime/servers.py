@@ -40,7 +40,7 @@ from reconsume.topics.durations import render_duration
 from reconsume.topics.outputs import OutputTopics
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.dlq.decisions import Decided
+    from reconsume.sidecar.dlq.settle_request import Decided, SettleRequest
 
 
 def build_metric_sources(
@@ -118,23 +118,16 @@ def settle_calls(settings: Settings, policy: Callable[[], Policy], registry: Cre
 
 
 def _settle(
-    settings: Settings,
-    policy: Callable[[], Policy],
-    registry: CredentialRegistry,
-    ident: str,
-    how: str,
-    why: str,
-    by: str,
+    settings: Settings, policy: Callable[[], Policy], registry: CredentialRegistry, request: SettleRequest
 ) -> Decided:
     # Not loaded before it is needed, as the clients of Kafka: both use memory.
-    from reconsume.sidecar.dlq.queue_settler import QueueSettler
-    from reconsume.sidecar.dlq.topics import DlqTopics
+    from reconsume.sidecar.dlq.dead_letters import DeadLetters
+    from reconsume.sidecar.dlq.settle import Settler
     from reconsume.sidecar.view.journey import events_since
 
     kafka = registry.with_newest(settings.kafka)
-    there = DlqTopics(kafka, settings.names, settings.topic_names)
     events = events_since(kafka, settings.names)
-    return QueueSettler(there, policy, settings.order_by, events).settle(ident, how, why, by)
+    return Settler(DeadLetters(kafka, policy()), settings.order_by, events).settle(request)
 
 
 class Serving(Protocol):
@@ -159,7 +152,7 @@ def build_servers(
     `largest`: returns the bytes of the largest record that may be posted.
     """
     scrape = sparing(scrape)
-    listen, token = settings.listen, settings.api.token_file
+    listen, token = settings.api.listen, settings.api.token_file
     hosts = (*LOOPBACK_NAMES, *settings.api.hosts, *(() if listen.path is not None else (listen.host,)))
     operators = settings.operators.token_file
     access = Access(
@@ -175,7 +168,7 @@ def build_servers(
     limits = Limits(waiting_path=RECEIVE) if settings.deliver.mode == "pull" else Limits()
     app = build_app(sidecar, scrape, access, calls)
     servers: list[Serving] = [Server(app, listen, limits, "api.listen")]
-    if settings.probe_listen is not None:
+    if settings.api.probe_listen is not None:
         probes = build_probe_app(sidecar, scrape)
-        servers.append(Server(probes, settings.probe_listen, PROBE_LIMITS, "api.probe_listen"))
+        servers.append(Server(probes, settings.api.probe_listen, PROBE_LIMITS, "api.probe_listen"))
     return servers

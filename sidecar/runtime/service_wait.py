@@ -10,7 +10,7 @@ import logging
 from typing import NamedTuple
 
 from reconsume.sidecar.masking import url_without_secrets
-from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.settings.deliver import Deliver
 
 WARN_AFTER = 5.0
 """Seconds of waiting until it is logged. Sooner, each start beside a service that needs a moment would warn."""

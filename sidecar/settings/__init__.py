@@ -2,10 +2,12 @@
 
 `load` is the only entry point. It reports all faults together, and nothing is read at import.
 
-- values: `values` (kinds), `addresses` (forms), `sections`, `model` (the whole), `fields` (the tree as data)
-- reading: `layers` merges the sources, `yaml_text` and `yaml_bounds` parse YAML, `load` does all steps
-- checking: `checks` (rules between settings), `faults` (sentences), `masks` (hides secrets)
-- uses: `reference` builds the reference page, `group_policy` lays the group's policy over a configuration
+- `table`: what a row of the table of settings has; `kinds`: the kinds of values
+- the rows: `model` (top level), `deliver`, `sections`, `kafka`; `addresses` has the forms of URLs and listeners
+- `load`: merges the sources, reads them by the table, checks; `yaml_text` parses YAML, `checks` has the rules between
+  settings, `faults` makes sentences and hides secrets, `config_warnings` says what is right and still unwanted
+- uses: `reference` (schema and page), `group_policy` (the group's policy over a configuration), `policy` (what the core
+  gets)
 """
 
 from reconsume.sidecar.settings.load import load, load_with_origins

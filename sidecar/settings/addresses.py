@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from typing import NamedTuple
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 UNIX_URL = re.compile(r"unix:(/[^:?#\s]+):(/\S*)")
 URL_FORMS = "http(s)://host:port/path or unix:/path/of.sock:/path"
@@ -21,32 +21,32 @@ class Listen(NamedTuple):
     port: int
     path: str | None = None
 
+    def __str__(self) -> str:
+        """Return the address in the form of a setting."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.path is None else f"unix:{self.path}"
 
-def check_url(url: str) -> None:
-    """Raise ValueError unless `url` is a valid target for deliveries."""
+
+def check_url(url: str) -> str:
+    """Return the URL. Raises ValueError unless it is a valid target for deliveries."""
     if url.startswith("unix:"):
         match = UNIX_URL.fullmatch(url)
         if match is None:
             raise ValueError(f"must be {URL_FORMS}")
         check_socket_path(match[1])
-        return
-    url_parts = split(url)
-    if url_parts.scheme not in ("http", "https") or not url_parts.hostname or re.search(r"\s", url):
-        raise ValueError(f"must be {URL_FORMS}")
-    if url_parts.username is not None or url_parts.fragment:
-        raise ValueError(f"must be {URL_FORMS}, without a user, a password or a #fragment")
-
-
-def split(url: str) -> SplitResult:
-    """Return the parts of a URL. Raises ValueError if the URL or its port is invalid, or the port is 0."""
+        return url
     try:
         url_parts = urlsplit(url)
         port = url_parts.port
     except ValueError:
         raise ValueError(f"must be {URL_FORMS}") from None
+    if url_parts.scheme not in ("http", "https") or not url_parts.hostname or re.search(r"\s", url):
+        raise ValueError(f"must be {URL_FORMS}")
     if port == 0:
         raise ValueError(f"must be {URL_FORMS}, and no service listens on port 0")
-    return url_parts
+    if url_parts.username is not None or url_parts.fragment:
+        raise ValueError(f"must be {URL_FORMS}, without a user, a password or a #fragment")
+    return url
 
 
 def is_local_url(url: str) -> bool:

@@ -1,101 +1,68 @@
-"""Turn faults into sentences: the key, the value, what is allowed, and where the value came from."""
+"""Turn faults into sentences: the key, the value, what is allowed, and where the value came from. Hide secrets in them.
+
+`load.Layers` makes sentences of faults; `config show` and the check of the clients mask values by the same rules. A
+value is a secret by the name of its setting (`SECRET`), whatever kind that has, because users also write secrets under
+wrong keys, and because a property of librdkafka can have any name. Nothing here has state.
+"""
 
 from __future__ import annotations
 
 import difflib
+import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
+from reconsume.sidecar.masking import MASK, text_without_secrets, url_without_secrets
 from reconsume.sidecar.printable import printable
-from reconsume.sidecar.settings.fields import allowed, field_at, member_of, siblings
-from reconsume.sidecar.settings.layers import Layers
-from reconsume.sidecar.settings.masks import masked
-from reconsume.sidecar.settings.sections.kafka import FIXED
-from reconsume.sidecar.settings.values import KeyPath, RefusedError
-from reconsume.sidecar.settings.yaml_text import dotted
+from reconsume.sidecar.settings.table import Fault, KeyPath, dotted
 
 LONGEST_SHOWN = 60
-RENAMED = {"ui.token_file": "operators.token_file", "ui.audit_file": "operators.audit_file"}
-"""Names that a setting had, and the one that it has."""
-KAFKA_PROPERTIES = ("bootstrap.servers", "security.protocol", "sasl.mechanism", "sasl.username", "sasl.password")
+KAFKA_PROPERTIES = (
+    "bootstrap.servers",
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.username",
+    "sasl.password",
+    "acks",
+)
 """Properties that are suggested for similar names."""
 OTHER_KIND = re.compile(r"[-+]?[0-9.]+|true|false|null|yes|no|on|off|~|", re.I)
+"""A text that YAML could read as another kind of value."""
+# The PEM settings hold whole keys; oauthbearer.config and extensions may hold credentials.
+SECRET = re.compile(
+    r"passw|passphrase|pwd|secret|token|credential|jaas|(private|api|access)[._-]?key|key\.pem"
+    r"|oauthbearer\.(config|extensions|assertion)",
+    re.I,
+)
+NOT_SECRET = frozenset({"token_file", "kafka_secret", "sasl.oauthbearer.token.endpoint.url"})
+"""Names that match `SECRET`, but hold where a secret is and not the secret itself."""
+FILE = re.compile(r"[a-z.]+\.file|bearer_token_file|signing_secret_file")
+"""Names of settings that hold the absolute path of a secret's file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One wrong setting. `has_value`: whether there is a value to show."""
+def sentence(fault: Fault, origin: str | None = None) -> str:
+    """Return the fault as a sentence for people, without any secret, and with escapes for what is not printable.
 
-    path: KeyPath
-    text: str
-    value: object = None
-    has_value: bool = True
-
-
-def faults_of(errors: Iterable[Any]) -> Iterator[Fault]:
-    """Yield our faults for pydantic's error details, each with one sentence."""
-    listed = list(errors)
-    for error in listed:
-        path: KeyPath = tuple(error["loc"])
-        if any(path == tuple(other["loc"])[: len(path)] and len(other["loc"]) > len(path) for other in listed):
-            continue  # pydantic also reports a list as too short if its items are wrong
-        raised = error.get("ctx", {}).get("error")
-        match error["type"]:
-            case "missing":
-                yield Fault(path, "is required", has_value=False)
-            case "extra_forbidden":
-                yield Fault(path, unknown(path), has_value=False)
-            case "value_error" if isinstance(raised, RefusedError):
-                yield from inner_faults(path, error["input"], raised)
-            case "value_error":
-                yield Fault(path, str(raised), error["input"])
-            case _:
-                yield Fault(path, must_be(path), error["input"])
+    `origin`: where the value came from; None if it was not given.
+    """
+    text = unknown_key(fault) if fault.known else fault.text
+    whence = "" if origin is None else f" ({origin})"
+    return printable(f"{dotted(fault.path)}{shown(fault)}: {text}{whence}")
 
 
-def inner_faults(path: KeyPath, value: object, raised: RefusedError) -> Iterator[Fault]:
-    """Yield one fault for each refused part of a value."""
-    for below, text in raised.parts:
-        inner = value
-        try:
-            for step in below:
-                inner = inner[step]  # type: ignore[index]  # any value from YAML; the except is the check
-        except (KeyError, IndexError, TypeError):
-            yield Fault((*path, *below), text, has_value=False)
-        else:
-            yield Fault((*path, *below), text, inner, has_value=text != "unknown key")
-
-
-def must_be(path: KeyPath) -> str:
-    """Return the sentence about the values that the setting at `path` accepts."""
-    field = field_at(path)
-    within = next((number for number, step in enumerate(path) if isinstance(step, int)), None)
-    if field is None or (path[0] == "topics" and within is not None and len(path) == within + 1):
-        return "must be a topic's name or {name, …}"
-    if within is None:
-        return f"must be {allowed(field)}"
-    member, key = member_of(field), path[within + 1 : within + 2]
-    known = {} if member is None else member.model_fields
-    return f"must be {allowed(known[str(key[0])])}" if key and key[0] in known else f"must be {{{', '.join(known)}}}"
-
-
-def unknown(path: KeyPath) -> str:
-    """Return the sentence about an unknown key, with the most similar known key."""
-    if (newer := RENAMED.get(dotted(path))) is not None:
-        return f"is {newer} now"
-    name, known = str(path[-1]), siblings(path)
-    if path[0] == "topics" and len(path) > 1 and name == "order":
+def unknown_key(fault: Fault) -> str:
+    """Return the sentence about an unknown key, with the most similar key that is known there."""
+    path, name = fault.path, str(fault.path[-1])
+    if path[0] == "topics" and name == "order":
         return "a group has one order for all its topics: give this topic a group of its own, with its deliver.order"
-    if close := most_similar(name, known):
+    if close := most_similar(name, fault.known):
         return f"unknown key; did you mean {dotted((*path[:-1], close))}?"
     # `--set bootstrap.server=…` has given the key `bootstrap`.
-    begun = next((known for known in KAFKA_PROPERTIES if known.startswith(f"{name}.")), None)
-    if len(path) == 1 and ("." in name or name in FIXED or begun is not None):
+    begun = next((known for known in KAFKA_PROPERTIES if f"{known}.".startswith(f"{name}.")), None)
+    if len(path) == 1 and ("." in name or begun is not None):
         intended = begun or most_similar(name, KAFKA_PROPERTIES) or name
         return f"unknown key; properties of librdkafka go under kafka, like kafka.{intended}"
-    return f"unknown key; known here: {', '.join(known)}"
+    return f"unknown key; known here: {', '.join(fault.known)}"
 
 
 def most_similar(name: str, known: Sequence[str]) -> str | None:
@@ -111,20 +78,6 @@ def most_similar(name: str, known: Sequence[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
-def sentence(fault: Fault, layers: Layers) -> str:
-    """Return the fault as a sentence for people, without any secret, and with escapes for what is not printable."""
-    origin = layers.origin(fault.path)
-    whence = f" ({origin})" if origin is not None else ""
-    return printable(f"{dotted(fault.path)}{shown(fault)}: {fault.text}{whence}")
-
-
-def plain(value: object) -> str:
-    """Return a value as YAML writes it. A text that YAML could read as a number or as true is quoted."""
-    if isinstance(value, str):
-        return f'"{value}"' if OTHER_KIND.fullmatch(value) else value
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def shown(fault: Fault) -> str:
     """Return ` = value`, cut to one line and masked.
 
@@ -137,3 +90,40 @@ def shown(fault: Fault) -> str:
         return " = {…}"
     line = " ".join(plain(value).split())
     return f" = {line[:LONGEST_SHOWN]}…" if len(line) > LONGEST_SHOWN else f" = {line}"
+
+
+def plain(value: object) -> str:
+    """Return a value as YAML writes it. A text that YAML could read as a number or as true is quoted."""
+    if isinstance(value, str):
+        return f'"{value}"' if OTHER_KIND.fullmatch(value) else value
+    if isinstance(value, list):
+        return f"[{', '.join(map(plain, value))}]"
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+def is_secret(path: KeyPath) -> bool:
+    """Whether a value at `path` must not be shown."""
+    return any(isinstance(name, str) and name not in NOT_SECRET and SECRET.search(name) for name in path)
+
+
+def is_path(path: KeyPath, value: object) -> bool:
+    """Whether the value is the path of a secret's file.
+
+    Any other value may be the secret itself, written under the wrong key.
+    """
+    named = isinstance(path[-1], str) and FILE.fullmatch(path[-1]) is not None
+    return named and isinstance(value, str) and value.startswith("/")
+
+
+def masked(path: KeyPath, value: object) -> object:
+    """Return the value with secrets masked, also those in URLs, also inside mappings and lists."""
+    if is_secret(path) and not is_path(path, value):
+        return MASK
+    if isinstance(value, dict):
+        return {key: masked((*path, str(key)), inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [masked(path, inner) for inner in value]
+    if not isinstance(value, str):
+        return value
+    is_url = isinstance(path[-1], str) and path[-1].endswith("url")
+    return url_without_secrets(value) if is_url else text_without_secrets(value)

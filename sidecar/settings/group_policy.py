@@ -1,47 +1,34 @@
 """The group's policy as settings: which keys apply to all instances, and how they change a configuration.
 
-The code that checks the file also checks these values. A bad value is therefore refused with the same sentence.
+The keys are the rows of the table that are marked `in_policy`; there is no other list of them. All of them can change
+while records are in flight. Their values are read by the same rows as the file's, so a bad value is refused with the
+same sentence. The policy's controller (sidecar/group_policy), `policy set`, `policy show`, `doctor` and the dashboard
+call this. Everything here is pure; settings never change, `overridden` makes new ones.
+
+One rule of `retry.rules` is changed by its name: `rules.busy={reasons: [http-409]}`, or null to remove it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pydantic.fields import FieldInfo
+import yaml
 
-from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.hints import hint
-from reconsume.sidecar.settings.faults import sentence
-from reconsume.sidecar.settings.fields import field_at, leaves, written
-from reconsume.sidecar.settings.layers import Layers, assign
-from reconsume.sidecar.settings.load import validate
-from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.rule_edits import edited, rule_named_by
+from reconsume.sidecar.settings.load import Layers
+from reconsume.sidecar.settings.model import LEAVES, Settings, values_of
+from reconsume.sidecar.settings.table import written
+from reconsume.sidecar.settings.yaml_text import read_yaml
 
-KEYS: dict[str, tuple[str, str]] = {
-    "max_reconsume_times": ("retry", "max_reconsume_times"),
-    "ladder": ("retry", "ladder"),
-    "levels": ("retry", "levels"),
-    "rules": ("retry", "rules"),
-    "max_age": ("retry", "max_age"),
-    "jitter": ("retry", "jitter"),
-    "ordered_interval": ("retry", "ordered_interval"),
-    "ordered_max_times": ("retry", "ordered_max_times"),
-    "ordered_ladder": ("retry", "ordered_ladder"),
-    "ordered_exhausted": ("retry", "ordered_exhausted"),
-    "nack_redelivery_delay": ("retry", "nack_redelivery_delay"),
-    "max_deaths": ("retry", "max_deaths"),
-    "timeout": ("deliver", "timeout"),
-    "concurrency": ("deliver", "concurrency"),
-    "rate": ("deliver", "rate"),
-    "group_rate": ("deliver", "group_rate"),
-}
-"""Keys that can be set for the whole group, each with the setting that it replaces. All of them can change while
-records are in flight."""
-
+IN_POLICY = [path for path, row in LEAVES.items() if row.in_policy]
+KEYS = {path[-1]: path for path in sorted(IN_POLICY, key=lambda path: path[0] != "retry")}
+"""Keys that can be set for the whole group, each with the path of the setting that it replaces; retries first."""
 RULES = "rules"
 """The key of the rules. One of them is changed by `rules.NAME`."""
+RULE_PREFIX = "rules."
+WIDTH = 1_000_000
+"""Columns of a line. It is so large that no value is folded."""
 GROUP = "the group's policy"
 """The origin of the values that the policy record gives."""
 
@@ -56,7 +43,8 @@ class Difference(NamedTuple):
 
 def policy_values(settings: Settings) -> dict[str, object]:
     """Return the policy of a configuration, as it is written in YAML."""
-    return {key: written(field_of(key), value_at(settings, path)) for key, path in KEYS.items()}
+    values = values_of(settings)
+    return {key: values[path] for key, path in KEYS.items()}
 
 
 def overridden(settings: Settings, values: Mapping[str, object], origin: str = GROUP) -> Settings:
@@ -64,11 +52,11 @@ def overridden(settings: Settings, values: Mapping[str, object], origin: str = G
 
     Raises ConfigError with a sentence for each value that would also be wrong in a file.
     """
-    layers = Layers(tree_of(settings))
+    layers = Layers(written(settings))
     for key, value in values.items():
         if key in KEYS:
             layers.put(KEYS[key], value, origin)
-    return checked(layers)
+    return layers.checked()
 
 
 def read_assignments(settings: Settings, pairs: Iterable[tuple[str, str]], origin: str) -> dict[str, object]:
@@ -76,24 +64,19 @@ def read_assignments(settings: Settings, pairs: Iterable[tuple[str, str]], origi
 
     `settings`: those in force, whose rules a key `rules.NAME` changes.
     """
-    layers, changed = Layers(tree_of(settings)), set()
+    layers, changed = Layers(written(settings)), set()
     for key, text in pairs:
         if (name := rule_named_by(key)) is None:
-            assign(layers, KEYS[key], text, origin)
+            layers.assign(KEYS[key], text, origin)
             changed.add(key)
         else:
-            _change_rule(layers, name, text, origin)
+            try:
+                layers.put(KEYS[RULES], edited(layers.tree["retry"]["rules"], name, text), origin)
+            except ValueError as fault:
+                layers.faults.append(f"{key}: {fault} ({origin})")
             changed.add(RULES)
-    values = policy_values(checked(layers))
+    values = policy_values(layers.checked())
     return {key: values[key] for key in KEYS if key in changed}
-
-
-def _change_rule(layers: Layers, name: str, text: str, origin: str) -> None:
-    rules = layers.tree["retry"]["rules"]
-    try:
-        layers.put(KEYS[RULES], edited(rules, name, text), origin)
-    except ValueError as fault:
-        layers.faults.append(f"rules.{name}: {fault} ({origin})")
 
 
 def differences(old: Settings, new: Settings) -> tuple[Difference, ...]:
@@ -117,11 +100,8 @@ def origins(settings: Settings, record: Mapping[str, object]) -> dict[str, str]:
 
     `file` includes the environment and `--set`.
     """
-    origin_by_key: dict[str, str] = {}
-    for key, (section, name) in KEYS.items():
-        in_file = section in settings.model_fields_set and name in getattr(settings, section).model_fields_set
-        origin_by_key[key] = "record" if key in record else "file" if in_file else "default"
-    return origin_by_key
+    of_instance = {key: "file" if path in settings.configured else "default" for key, path in KEYS.items()}
+    return {key: "record" if key in record else origin for key, origin in of_instance.items()}
 
 
 def dotted(key: str) -> str:
@@ -131,15 +111,8 @@ def dotted(key: str) -> str:
 
 def flow(value: object) -> str:
     """Return a value on one line, in the form that YAML and `policy set` accept."""
-    match value:
-        case None:
-            return "null"
-        case list():
-            return f"[{', '.join(flow(item) for item in value)}]"
-        case dict():
-            return "{" + ", ".join(f"{name}: {flow(item)}" for name, item in value.items()) + "}"
-        case _:
-            return str(value)
+    text = yaml.safe_dump(value, default_flow_style=True, width=WIDTH, allow_unicode=True, sort_keys=False)
+    return text.removesuffix("...\n").strip()
 
 
 def levels_of(settings: Settings) -> frozenset[str]:
@@ -162,33 +135,26 @@ def mend_levels(settings: Settings) -> str:
     return hint(f"topics apply --set 'retry.ladder={ladder}' --set 'retry.levels={levels}'")
 
 
-def checked(layers: Layers) -> Settings:
-    """Return the settings of a tree. Raises ConfigError with every fault."""
-    settings, faults = validate(layers.tree)
-    problems = layers.faults + [sentence(fault, layers) for fault in faults]
-    if settings is None or problems:
-        raise ConfigError(problems)
-    return settings
+def rule_named_by(key: str) -> str | None:
+    """Return the name of the rule that a key changes; None if it is no such key."""
+    name = key.removeprefix(RULE_PREFIX)
+    return name if name != key and name else None
 
 
-def tree_of(settings: Settings) -> dict[str, Any]:
-    """Return the settings as the tree of a file in which every key is written."""
-    layers = Layers()
-    for path, field in leaves():
-        layers.put(path, written(field, value_at(settings, path)), "")
-    return layers.tree
+def edited(rules: Sequence[dict[str, Any]], name: str, text: str) -> list[dict[str, Any]]:
+    """Return the rules, as written in YAML, with one of them replaced where it stands, added at the end or removed.
 
-
-def value_at(settings: Settings, path: tuple[str, ...]) -> Any:
-    """Return the value of one setting."""
-    value: Any = settings
-    for name in path:
-        value = getattr(value, name)
-    return value
-
-
-def field_of(key: str) -> FieldInfo:
-    """Return the field that a key of the policy replaces."""
-    field = field_at(KEYS[key])
-    assert field is not None  # a test checks that each key has a field
-    return field
+    Raises ValueError with a sentence if the text is no mapping, or there is no rule of this name to remove.
+    """
+    document = read_yaml(text)
+    if document.faults:
+        raise ValueError(document.faults[0])
+    names = [rule["name"] for rule in rules]
+    if document.value is None:
+        if name not in names:
+            raise ValueError(f"there is no rule of this name to remove; the rules are: {', '.join(names) or 'none'}")
+        return [rule for rule in rules if rule["name"] != name]
+    if not isinstance(document.value, dict):
+        raise ValueError("must be a rule, like {reasons: [http-409], ladder: [1m]}, or null to remove it")
+    rule = {**document.value, "name": name}
+    return [rule if old["name"] == name else old for old in rules] + ([] if name in names else [rule])

@@ -1,32 +1,222 @@
-"""Load the settings: file, environment and `--set`, checked. If any are wrong, all faults are reported together.
+"""Load the settings: merge the file, the environment and `--set`, read them by the table, and check them.
 
-Only this module reads settings from the process environment, and only when `load` is called.
+`load` is what commands and the runtime call, once, at their start. The steps are:
+
+1. `Layers` merges the sources into one tree, and keeps the origin of every value: a file and line, a variable, `--set`.
+   The only check there is whether a text can be parsed. A text from outside is read as YAML, unless the setting is
+   itself a text (`Kind.as_text`).
+2. `validate` reads the tree by the table of settings, and checks the settings against each other (`checks.py`). Where a
+   value is wrong, its default takes its place, so that the others can still be checked.
+3. All faults of both steps are raised together, as one ConfigError with a sentence for each.
+
+`group_policy`, `deploy/annotations` and `deploy/starter` go through the same steps with trees of their own, so a wrong
+value is refused with the same sentence wherever it is given. Only this module reads settings from the process
+environment, and only when `load` is called. Nothing is kept between calls.
 """
 
 from __future__ import annotations
 
-import copy
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.files import read_given
 from reconsume.sidecar.settings.checks import cross_faults
-from reconsume.sidecar.settings.faults import Fault, faults_of, sentence
-from reconsume.sidecar.settings.fields import leaves, written
-from reconsume.sidecar.settings.layers import Layers, read_environment, read_file, read_sets
-from reconsume.sidecar.settings.masks import masked
-from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.values import KeyPath
+from reconsume.sidecar.settings.faults import is_path, is_secret, masked, sentence
+from reconsume.sidecar.settings.kafka import FILED, Kafka
+from reconsume.sidecar.settings.model import LEAVES, ROWS, Settings, values_of
+from reconsume.sidecar.settings.table import SWITCH, Fault, KeyPath, dotted, read_rows
+from reconsume.sidecar.settings.yaml_text import read_yaml
 
 DEFAULT_FILE = Path("reconsume.yaml")
 STAND_INS: dict[str, Any] = {"group": "g", "topics": ["t"], "kafka": {"bootstrap.servers": "b:1"}}
 """Values for required settings that are missing or wrong. With them the other settings can still be checked against
 each other."""
+LONGEST = 1024 * 1024
+"""Bytes of a configuration file. A longer file is refused."""
+NULLS = ("", "~", "null", "Null", "NULL")
+"""Texts that YAML reads as null."""
+PREFIX = "RECONSUME_"
+NOT_SETTINGS = frozenset({"RECONSUME_CACHE", "RECONSUME_MAVEN_MIRROR"})
+"""Variables of the Java downloads (`sidecar/java/jars.py`), which have no configuration file."""
+# Kubernetes adds these to every pod for each Service. A Service with the name `reconsume` must not stop the sidecar.
+SERVICE_LINK = re.compile(r"RECONSUME(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
+UNDERSCORED = {"log.level": "log_level"}
+"""librdkafka's properties with an underscore. A variable's name cannot distinguish it from a dot."""
+WITH_USER = re.compile(r"://[^/?#\s]*@")
+"""A URL with a user, and perhaps with a password."""
+FILES = {
+    "kafka.ssl.key.pem": "kafka.ssl.key.location",
+    "kafka.ssl.certificate.pem": "kafka.ssl.certificate.location",
+    "kafka.sasl.jaas.config": "kafka_secret",
+    "deliver.bearer_token": "deliver.bearer_token_file",
+    "deliver.signing_secret": "deliver.signing_secret_file",
+    "api.token": "api.token_file",
+    "operators.token": "operators.token_file",
+}
+"""Settings that name the file of a secret, by what would be written for the secret itself."""
+
+
+# --- what the sources give, merged
+
+
+@dataclass(slots=True)
+class Layers:
+    """The given values as one tree, of which a later source replaces what an earlier one gave.
+
+    `origins` holds, by path, where each part came from. `faults` are the sentences about texts that cannot be parsed.
+    """
+
+    tree: dict[str, Any] = field(default_factory=dict)
+    origins: dict[KeyPath, str] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def put(self, path: tuple[str, ...], value: object, origin: str) -> None:
+        """Set one value, and replace what was there."""
+        section = self.tree
+        for name in path[:-1]:
+            below = section.get(name)
+            if not isinstance(below, dict):
+                below = section[name] = {}
+            section = below
+        section[path[-1]] = value
+        self.origins = {known: where for known, where in self.origins.items() if known[: len(path)] != path}
+        self.origins[path] = origin
+
+    def assign(self, path: tuple[str, ...], text: str, origin: str) -> None:
+        """Set one value that came as text: unchanged if the setting is a text, otherwise read as YAML."""
+        row = ROWS.get(path)
+        is_property = path[0] == "kafka" and len(path) > 1
+        if is_property or (row is not None and row.kind.as_text and not (row.kind.nullable and text.strip() in NULLS)):
+            self.put(path, text, origin)
+            return
+        document = read_yaml(text)
+        if document.faults:
+            shown = "" if is_secret(path) or path[0] == "kafka" else f" = {text[:60]}"
+            self.faults += [f"{dotted(path)}{shown}: {fault} ({origin})" for fault in document.faults]
+            return
+        self.put(switched(path, document.value), document.value, origin)
+
+    def origin(self, path: KeyPath) -> str | None:
+        """Return where the value at `path` came from. None if it was not given."""
+        lengths = range(len(path), 0, -1)
+        return next((self.origins[path[:length]] for length in lengths if path[:length] in self.origins), None)
+
+    def problems(self, faults: Iterable[Fault]) -> list[str]:
+        """Return the sentences about texts that cannot be parsed, and about `faults`, each with its origin."""
+        return [*self.faults, *(sentence(fault, self.origin(fault.path)) for fault in faults)]
+
+    def checked(self) -> Settings:
+        """Return the settings. Raises ConfigError with every fault."""
+        settings, faults = validate(self.tree)
+        problems = self.problems(faults)
+        if settings is None or problems:
+            raise ConfigError(problems)
+        return settings
+
+
+def paths_in(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every key in a tree of mappings."""
+    for name, value in tree.items():
+        yield (*above, name)
+        if isinstance(value, Mapping):
+            yield from paths_in(value, (*above, name))
+
+
+def is_section(path: tuple[str, ...]) -> bool:
+    """Whether there is a section at `path`."""
+    return path in ROWS and path not in LEAVES
+
+
+def switched(path: tuple[str, ...], value: object) -> tuple[str, ...]:
+    """Return the path of a value. True or false for a section with a switch belongs to the switch."""
+    return (*path, SWITCH) if isinstance(value, bool) and (*path, SWITCH) in ROWS else path
+
+
+def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
+    """Read the values of the file. A missing file is a fault only if it is `needed`."""
+    try:
+        text = read_given(path, LONGEST).decode("utf-8")
+    except FileNotFoundError:
+        if needed:
+            layers.faults.append(f"{path}: there is no such file")
+        return
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        layers.faults.append(f"{path}: cannot be read: {reason}")
+        return
+    document = read_yaml(text)
+    layers.faults += [f"{path}: {fault}" for fault in document.faults]
+    if isinstance(document.value, dict):
+        for name, value in document.value.items():
+            layers.tree[name] = {SWITCH: value} if switched((name,), value) != (name,) else value
+        layers.origins = {key_path: f"{path}, line {line}" for key_path, line in document.lines.items()}
+    elif document.value is not None:
+        layers.faults.append(f"{path}: must hold keys and values, like `group: billing`, and it holds something else")
+
+
+def read_environment(layers: Layers, environ: Mapping[str, str]) -> None:
+    """Lay the variables `RECONSUME_…` over the tree, outer levels first."""
+    paths = {}
+    for variable in environ.keys() - NOT_SETTINGS:
+        names = variable.removeprefix(PREFIX).lower().split("__")
+        is_link = (names[0],) not in ROWS and SERVICE_LINK.fullmatch(variable)
+        if not variable.startswith(PREFIX) or is_link:
+            continue
+        if names[0] == "kafka" and len(names) > 1:
+            name = ".".join(names[1:]).replace("_", ".")
+            names = ["kafka", UNDERSCORED.get(name, name)]
+        paths[variable] = tuple(names)
+    for variable, path in sorted(paths.items(), key=lambda pair: (len(pair[1]), pair[0])):
+        layers.assign(path, environ[variable], variable)
+
+
+def read_sets(layers: Layers, sets: Sequence[str]) -> None:
+    """Lay each `a.b=value` over the tree, in the given order."""
+    for text in sets:
+        key, sign, value = text.partition("=")
+        path = path_of(key)
+        if not sign or not all(path):
+            layers.faults.append(f"--set {key}: must be key=value, like --set retry.max_reconsume_times=3")
+        else:
+            layers.assign(path, value, "--set")
+
+
+def path_of(key: str) -> tuple[str, ...]:
+    """Return the path of a key of `--set`. All of a property of librdkafka is one name."""
+    path = tuple(key.strip().split("."))
+    return ("kafka", ".".join(path[1:])) if path[0] == "kafka" and len(path) > 1 else path
+
+
+def secret_of(text: str) -> str | None:
+    """Return why a `--set` would show a secret in the list of processes, without the secret; None if it would not."""
+    key, _, value = text.partition("=")
+    path, read = path_of(key), read_yaml(value).value
+    # A text that YAML reads as nothing, such as #hunter2, may be a secret, too.
+    secret = next(secrets_in(path, value if read is None and value.strip() not in NULLS else read), None)
+    if secret is None and WITH_USER.search(value) is None:
+        return None
+    name = dotted(secret or path)
+    if name.endswith("file"):
+        return f"--set {name} must be the absolute path of a file; what is not one may be a secret"
+    file = FILES.get(name) or (f"{name}.file" if name.removeprefix("kafka.") in FILED else "the configuration file")
+    return f"--set {name} has a secret, and every process of this machine sees a command line: give it by {file}"
+
+
+def secrets_in(path: KeyPath, value: object) -> Iterator[KeyPath]:
+    """Yield the path of each value that is a secret, at `path` or below it."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from secrets_in((*path, str(name)), inner)
+    elif value is not None and is_secret(path) and not is_path(path, value):
+        yield path
+
+
+# --- from the tree to settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +225,6 @@ class Loaded:
 
     settings: Settings
     layers: Layers
-
-
-@dataclass(frozen=True, slots=True)
-class Effective:
-    """One setting in force, in a form that may be shown.
-
-    `origin` is `default`, a file and line, a variable, or `--set`.
-    """
-
-    key: str
-    value: Any
-    origin: str
 
 
 def load(file: Path | None = None, sets: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Settings:
@@ -67,74 +245,51 @@ def load_with_origins(
         raise ConfigError(layers.faults)  # an unreadable file must not also be reported for each setting that it lacks
     read_environment(layers, os.environ if environ is None else environ)
     read_sets(layers, sets)
-    layers.drop_empty_sections()
-    settings, faults = validate(layers.tree)
-    problems = layers.faults + [sentence(fault, layers) for fault in faults]
-    if faults and file is None and not DEFAULT_FILE.exists():
+    for name in [name for name, value in layers.tree.items() if value is None and is_section((name,))]:
+        del layers.tree[name]  # if all keys of a section are commented out, YAML reads null: nothing is set there
+    try:
+        return Loaded(layers.checked(), layers)
+    except ConfigError as refused:
+        if file is not None or DEFAULT_FILE.exists():
+            raise
         missing = f"there is no {DEFAULT_FILE} here; name a file with -c"
         # Where nothing at all is given, what each setting lacks would hide the one sentence that helps.
-        problems = [*(problems if layers.tree else layers.faults), missing]
-    if settings is None or problems:
-        raise ConfigError(problems)
-    return Loaded(settings, layers)
+        raise ConfigError([*(refused.problems if layers.tree else layers.faults), missing]) from None
 
 
-def validate(tree: dict[str, Any]) -> tuple[Settings | None, list[Fault]]:
+def validate(tree: Mapping[str, Any]) -> tuple[Settings | None, list[Fault]]:
     """Return the settings and all faults, of single settings and between settings. None instead of faulty settings."""
-    try:
-        settings = Settings.model_validate(tree)
-    except ValidationError as error:
-        faults = list(faults_of(error.errors(include_url=False)))
-        return None, faults + faults_between(tree, faults)
-    between = cross_faults(settings)
-    return (None if between else settings), between
+    values, faults = read_rows(Settings, tree)
+    stand_ins, _ = read_rows(Settings, STAND_INS)
+    folder = values.get("kafka_secret")
+    if folder is not None and "kafka" in values:
+        values["kafka"] = Kafka(values["kafka"].properties, Path(folder))  # nothing in the folder is read here
+    settings = Settings(**(stand_ins | values), configured=frozenset(paths_in(tree)))
+    faults += cross_faults(settings, [fault.path for fault in faults])
+    return (None if faults else settings), faults
 
 
-def faults_between(tree: dict[str, Any], faults: Sequence[Fault]) -> list[Fault]:
-    """Return the faults between the valid settings, if other settings are wrong by themselves."""
-    wrong = [fault.path for fault in faults]
-    try:
-        rest = Settings.model_validate(without(tree, wrong))
-    except ValidationError:
-        return []
-    return cross_faults(rest, wrong)
+# --- what is in force
 
 
-def without(tree: dict[str, Any], wrong: Sequence[KeyPath]) -> dict[str, Any]:
-    """Return the tree without the wrong settings, and with stand-ins for the required ones."""
-    rest = copy.deepcopy(tree)
-    for path in wrong:
-        name, *below = path
-        if name in STAND_INS or not below or not isinstance(rest.get(str(name)), dict):
-            rest.pop(str(name), None)
-        else:
-            remove(rest[str(name)], below)
-    return STAND_INS | rest
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """One setting in force, in a form that may be shown.
 
-
-def remove(section: dict[str, Any], path: Sequence[str | int]) -> None:
-    """Remove the setting that `path` leads to or into.
-
-    Below a section, only `deliver.batch` and `deliver.tls` have one more level.
+    `origin` is `default`, a file and line, a variable, or `--set`.
     """
-    name, *below = path
-    inner = section.get(str(name))
-    if below and name in ("batch", "tls") and isinstance(inner, dict):
-        inner.pop(str(below[0]), None)
-    else:
-        section.pop(str(name), None)
+
+    key: str
+    value: Any
+    origin: str
 
 
 def effective(loaded: Loaded) -> list[Effective]:
     """Return every setting in force, with secrets masked and one row for each property of `kafka`."""
     rows: list[Effective] = []
-    for path, field in leaves():
-        value: Any = loaded.settings
-        for step in path:
-            value = getattr(value, step)
-        plain = written(field, value)
-        pairs = [((*path, name), text) for name, text in plain.items()] if path == ("kafka",) else [(path, plain)]
+    for path, value in values_of(loaded.settings).items():
+        pairs = [((*path, name), text) for name, text in value.items()] if path == ("kafka",) else [(path, value)]
         for key, shown in pairs:
-            origin = loaded.layers.origin(key) if loaded.layers.gives(key) else None
+            origin = loaded.layers.origin(key) if path in loaded.settings.configured else None
             rows.append(Effective(".".join(key), masked(key, shown), origin or "default"))
     return rows

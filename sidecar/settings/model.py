@@ -1,29 +1,26 @@
-"""The whole configuration as one frozen value, and the values derived from it."""
+"""The whole configuration as one frozen value, and what follows from it: names, ladder, levels, waits and addresses.
+
+`Settings` has the top level of the table of settings (`table.py`); its sections are in `deliver.py`, `sections.py` and
+`kafka.py`. `load.validate` makes it and has checked it, so no property below meets a wrong value. It never changes; the
+group's policy makes another one (`group_policy.overridden`). Any thread may read it.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from pathlib import Path
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
-
-from reconsume.sidecar.settings.addresses import Listen, is_loopback, parse_listen
-from reconsume.sidecar.settings.sections.api import Api
-from reconsume.sidecar.settings.sections.deliver import Deliver, Subscription
-from reconsume.sidecar.settings.sections.kafka import KAFKA, MAX_POLL_INTERVAL
-from reconsume.sidecar.settings.sections.kafka_secrets import Kafka
-from reconsume.sidecar.settings.sections.operators import Operators
-from reconsume.sidecar.settings.sections.pull import Pull
-from reconsume.sidecar.settings.sections.retry import Retry
-from reconsume.sidecar.settings.sections.retry_rule import Rule
-from reconsume.sidecar.settings.sections.telemetry import Log, Tracing
-from reconsume.sidecar.settings.sections.ui import Read, Ui
-from reconsume.sidecar.settings.sections.view import FOLDER, View
-from reconsume.sidecar.settings.values import Section, duration, text
+from reconsume.sidecar.settings.addresses import Listen, is_loopback
+from reconsume.sidecar.settings.deliver import SUBSCRIPTIONS, Deliver, Subscription
+from reconsume.sidecar.settings.kafka import KAFKA, MAX_POLL_INTERVAL, Kafka
+from reconsume.sidecar.settings.sections import FOLDER, Api, Log, Operators, Pull, Read, Retry, Rule, Tracing, Ui, View
+from reconsume.sidecar.settings.table import REQUIRED, Row, Section, duration, section, setting, text
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.durations import parse_duration as ms
-from reconsume.topics.levels import Ladder, build_ladder, level_delays, numbered
+from reconsume.topics.levels import Ladder, build_ladder, level_delays
 from reconsume.topics.names import Names
 from reconsume.topics.outputs import literal_start
 from reconsume.topics.retry_rules import RetryRule
@@ -37,132 +34,100 @@ POLL_MARGIN = ms("10s")
 SHORTEST_RELEASE = ms("1s")
 
 
+@dataclass(frozen=True, kw_only=True)
 class Settings(Section):
     """Everything that a user can set; made by `load`, which also checks what settings must agree on."""
 
-    group: Annotated[str, GROUP] = Field(
-        description=(
+    group: str = setting(
+        REQUIRED,
+        (
             "The service's consumer group. Its retry topics are named after it, and all instances of one "
             "service share it."
         ),
+        GROUP,
     )
-    topics: tuple[Subscription, ...] = Field(
-        strict=False,
-        min_length=1,
-        max_length=1024,
-        description=(
+    topics: tuple[Subscription, ...] = setting(
+        REQUIRED,
+        (
             "The main topics, each by its name or as {name, tags, path, timeout, concurrency, rate}: what an entry has "
             "of its own holds for the topic's retries and redrives too. A second entry for a topic replaces the first."
         ),
+        SUBSCRIPTIONS,
     )
-    kafka_secret: Annotated[str | None, FOLDER.or_null()] = Field(
-        default=None,
-        description=(
+    kafka_secret: str | None = setting(
+        None,
+        (
             "Where the secret of a Strimzi KafkaUser is mounted, mTLS or SCRAM: login, keys and `security.protocol` "
             "come from there, unless `kafka` sets them. The brokers' CA is another secret: `ssl.ca.location`."
         ),
+        FOLDER,
     )
-    kafka: Annotated[Kafka, KAFKA] = Field(
-        repr=False,  # it may hold passwords, and settings end up in tracebacks
-        description=(
+    kafka: Kafka = setting(
+        REQUIRED,
+        (
             "Any librdkafka property, with `bootstrap.servers`. Those that would break the promise are refused, "
             "each with its reason. Secrets may stand in files: `sasl.password.file: /run/secrets/password`."
         ),
+        KAFKA,
     )
-    start: Literal["earliest", "latest"] = Field(
-        default="earliest",
-        description=(
+    start: Literal["earliest", "latest"] = setting(
+        "earliest",
+        (
             "Where a group begins that has no progress yet. `latest` is about its first start alone: where it begins "
             "is committed at once, and partitions that are added later begin at their beginning. Level topics always "
             "begin at the earliest. It is not used for a lost offset, which is counted and resumed at the earliest."
         ),
     )
-    deliver: Deliver = Field(
-        default=Deliver(),
-        description="How records reach the service.",
-    )
-    retry: Retry = Field(
-        default=Retry(),
-        description="How often and when a failed record is tried again.",
-    )
-    pull: Pull = Field(
-        default=Pull(),
-        description="Limits of pull mode.",
-    )
-    topic_prefix: Literal["{group}", "{topic}-{group}"] = Field(
-        default="{group}",
-        description=(
+    deliver: Deliver = section(Deliver, "How records reach the service.")
+    retry: Retry = section(Retry, "How often and when a failed record is tried again.")
+    pull: Pull = section(Pull, "Limits of pull mode.")
+    topic_prefix: Literal["{group}", "{topic}-{group}"] = setting(
+        "{group}",
+        (
             "What level topics and the DLQ are named after. `{topic}-{group}` gives each main topic its own "
             "set: more topics, and one topic's retries never stand behind another's."
         ),
     )
-    api: Api = Field(
-        default=Api(),
-        description="Where the sidecar itself listens.",
-    )
-    view: View = Field(
-        default=View(),
-        description="The group-wide view.",
-    )
-    ui: Ui = Field(
-        default=Ui(),
-        description="The dashboard in the sidecar.",
-    )
-    operators: Operators = Field(
-        default=Operators(),
-        description="Who may change the group on the dashboard and by the API.",
-    )
-    membership: Literal["service", "always"] = Field(
-        default="service",
-        description=(
+    api: Api = section(Api, "Where the sidecar itself listens.")
+    view: View = section(View, "The group-wide view.")
+    ui: Ui = section(Ui, "The dashboard in the sidecar.")
+    operators: Operators = section(Operators, "Who may change the group on the dashboard and by the API.")
+    membership: Literal["service", "always"] = setting(
+        "service",
+        (
             "When this instance is a member of the consumer group. `service`: from when its service accepts a "
             "connection, or `deliver.health_url` is well (pull: from the first receive), until it was away for "
             "`deliver.leave_after`. `always`: from the start, as broadcast and relay."
         ),
     )
-    policy_mode: Literal["last-writer", "strict"] = Field(
-        default="last-writer",
-        description=(
+    policy_mode: Literal["last-writer", "strict"] = setting(
+        "last-writer",
+        (
             "Whose retry policy holds once `reconsume policy set` has written one for the group. `last-writer`: the "
             "group's, over what is configured here. `strict`: an instance configured otherwise refuses to start."
         ),
     )
-    drain_timeout: Annotated[int | None, duration("0s", "1h").or_null()] = Field(
-        default=None,
-        description=(
+    drain_timeout: int | None = setting(
+        None,
+        (
             "How long a stop waits for the deliveries in flight. null: as long as `lock_timeout`. What kills the "
             "process must wait 5s longer; `reconsume inject` sets this from the grace period of the pod."
         ),
+        duration("0s", "1h").or_null(),
     )
-    lock_timeout: Annotated[int | None, duration("0s", "1h").or_null()] = Field(
-        default=None,
-        description=(
+    lock_timeout: int | None = setting(
+        None,
+        (
             "How long a partition that a rebalance takes away waits for its deliveries; the whole group waits with it. "
             "It must be shorter than kafka's max.poll.interval.ms. null: 5s more than the longest `timeout` of the "
             "group and its topics, but at least 10s less than max.poll.interval.ms (4m50s by default)."
         ),
+        duration("0s", "1h").or_null(),
     )
-    tracing: Tracing = Field(
-        default=Tracing(),
-        description="Attempts as spans.",
-    )
-    log: Log = Field(
-        default=Log(),
-        description="What is written to stderr.",
-    )
-
-    @field_validator("kafka")
-    @classmethod
-    def with_secret(cls, kafka: Kafka, info: ValidationInfo) -> Kafka:
-        """Add the folder of the secret to the properties. Nothing in the folder is read here."""
-        folder = info.data.get("kafka_secret")
-        return kafka if folder is None else Kafka(kafka.properties, Path(folder))
-
-    @field_validator("topics")
-    @classmethod
-    def last_entry_wins(cls, topics: tuple[Subscription, ...]) -> tuple[Subscription, ...]:
-        """Keep the last subscription to each topic (contract 6.12)."""
-        return tuple({topic.name: topic for topic in topics}.values())
+    tracing: Tracing = section(Tracing, "Attempts as spans.")
+    log: Log = section(Log, "What is written to stderr.")
+    configured: frozenset[tuple[str, ...]] = dataclasses.field(default=frozenset(), compare=False, repr=False)
+    """The paths of the settings that file, environment or `--set` gave; the others have their defaults."""
 
     @functools.cached_property
     def topic_names(self) -> tuple[str, ...]:
@@ -230,11 +195,6 @@ class Settings(Section):
         return level_delays(levels, self.ladder, *(rule.ladder for rule in self.retry_rules))
 
     @property
-    def table(self) -> tuple[int, ...]:
-        """The delays that a numbered level counts in, ms."""
-        return numbered(self.retry.levels)
-
-    @property
     def longest_delivery(self) -> int:
         """The longest that a delivery may take, in ms: the longest timeout of the group and its topics."""
         own = (topic.timeout for topic in self.topics if topic.timeout is not None)
@@ -269,20 +229,10 @@ class Settings(Section):
         return self.release_wait if self.drain_timeout is None else self.drain_timeout
 
     @property
-    def listen(self) -> Listen:
-        """The address on which the API listens."""
-        return parse_listen(self.api.listen)
-
-    @property
     def read(self) -> Read:
         """Who may see keys, values, headers and texts: every reader, or only those who have signed in."""
-        guarded = self.operators.token_file is not None or (self.ui.enabled and is_far(self.ui.address))
+        guarded = self.operators.token_file is not None or (self.ui.enabled and is_far(self.ui.listen))
         return self.ui.read or ("signed-in" if guarded else "open")
-
-    @property
-    def probe_listen(self) -> Listen | None:
-        """The address on which the probes listen. None if only the API serves them."""
-        return None if self.api.probe_listen is None else parse_listen(self.api.probe_listen)
 
 
 def is_far(listen: Listen) -> bool:
@@ -311,3 +261,22 @@ def group_of(settings: Settings, *, direct: bool = False) -> GroupShape:
         outputs=tuple(name for name in deliver.outputs if literal_start(name) == name),
         ordered=settings.queued,
     )
+
+
+def rows_below(of: type[Section], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Row]]:
+    """Yield the row of every section and setting, with its path, in the order of the file."""
+    for name, row in of.rows().items():
+        yield (*above, name), row
+        if row.kind.section is not None:
+            yield from rows_below(row.kind.section, (*above, name))
+
+
+ROWS = dict(rows_below(Settings))
+"""The whole table of settings: the row of each section and setting, by its path, in the order of the file."""
+LEAVES = {path: row for path, row in ROWS.items() if row.kind.section is None}
+"""The rows of the settings alone."""
+
+
+def values_of(settings: Settings) -> dict[tuple[str, ...], Any]:
+    """Return the value of every setting, as it is written in YAML, by its path."""
+    return {path: row.kind.give(functools.reduce(getattr, path, settings)) for path, row in LEAVES.items()}

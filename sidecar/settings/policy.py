@@ -8,24 +8,27 @@ from collections.abc import Mapping
 
 from reconsume.sidecar.core.policy import InPlace, Policy
 from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.levels import numbered
 from reconsume.topics.outputs import AllowedOutputs
 
 
 def build_policy(settings: Settings, instance: str) -> Policy:
     """Return the retry policy that the settings describe."""
+    deliver = settings.deliver
     return Policy(
         names=settings.names,
         topics=settings.topic_names,
         ladder=settings.ladder,
-        table=settings.table,
+        table=numbered(settings.retry.levels),
         delays=settings.delays,
         max_reconsume_times=settings.retry.max_reconsume_times,
-        max_deaths=deaths_of(settings),
+        # None if nothing is delivered, or if nothing is kept of a delivery.
+        max_deaths=None if deliver.mode == "relay" or deliver.broadcast else settings.retry.max_deaths,
         instance=instance,
         in_place=in_place_of(settings),
         nack_delay_ms=settings.retry.nack_redelivery_delay,
-        relay=settings.deliver.mode == "relay",
-        broadcast=settings.deliver.broadcast,
+        relay=deliver.mode == "relay",
+        broadcast=deliver.broadcast,
         traced=settings.tracing.enabled,
         postpone_limit=settings.retry.postpone_limit,
         unknown_topic=settings.retry.unknown_topic,
@@ -45,15 +48,6 @@ def allowed_outputs_of(settings: Settings) -> AllowedOutputs | None:
     return AllowedOutputs(outputs, settings.topic_names) if outputs else None
 
 
-def deaths_of(settings: Settings) -> int | None:
-    """Return how often a record may be out while the service or the sidecar crashes.
-
-    None if nothing is delivered, or if nothing is kept of it.
-    """
-    spared = settings.deliver.mode == "relay" or settings.deliver.broadcast
-    return None if spared else settings.retry.max_deaths
-
-
 def in_place_of(settings: Settings) -> InPlace | None:
     """Return how an ordered group retries; None if it is not ordered, or has a ladder."""
     if settings.deliver.order == "none" or settings.queued:
@@ -69,11 +63,7 @@ def instance_name(settings: Settings, environ: Mapping[str, str]) -> str:
     Two namespaces may have a pod of the same name (a StatefulSet's) in one group. With the name alone they would fence
     each other.
     """
+    name = f"{socket.gethostname()}-{settings.api.listen.path or settings.api.listen.port}"
     if pod := environ.get("POD_NAME"):
-        namespace = environ.get("POD_NAMESPACE")
-        return _plain(f"{pod}.{namespace}" if namespace else pod)
-    return _plain(f"{socket.gethostname()}-{settings.api.listen.rpartition(':')[2]}")
-
-
-def _plain(name: str) -> str:
+        name = ".".join(filter(None, (pod, environ.get("POD_NAMESPACE"))))
     return re.sub(r"[^a-zA-Z0-9._-]+", "-", name).strip("-")[:120]

@@ -1,16 +1,16 @@
-"""Build the reference of all settings from the settings: rows for a table, and the page in `docs/`."""
+"""The reference of all settings, made from the table: the JSON Schema, rows for a table, and the page in `docs/`.
+
+`config schema` prints them. Tests compare them with docs/config.schema.json and docs/configuration.md.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
-
-from reconsume.sidecar.settings.fields import allowed, leaves, written
-from reconsume.sidecar.settings.sections.kafka import FIXED
-from reconsume.sidecar.settings.sections.kafka_secrets import FILED
+from reconsume.sidecar.settings.kafka import FILED, FIXED
+from reconsume.sidecar.settings.model import LEAVES, Settings
+from reconsume.sidecar.settings.table import REQUIRED, schema_of
 
 INTRODUCTION = """\
 # Configuration
@@ -44,27 +44,32 @@ Any other property goes under `kafka:` as it is.
 """
 
 
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the configuration file."""
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": draft, "title": "reconsume.yaml", **schema_of(Settings)}
+
+
+def default_text(default: object) -> str:
+    """Return a default on one line. `required` if there is none."""
+    if isinstance(default, list):
+        return f"[{', '.join(map(str, default))}]"
+    if default is REQUIRED:
+        return "required"
+    return default if isinstance(default, str) else json.dumps(default)
+
+
 def reference() -> list[dict[str, str]]:
     """Return one row for each setting: key, allowed values, default and meaning."""
     return [
         {
             "key": ".".join(path),
-            "allowed": allowed(field),
-            "default": default_of(field),
-            "meaning": field.description or "",
+            "allowed": row.kind.allowed,
+            "default": default_text(row.default),
+            "meaning": row.meaning,
         }
-        for path, field in leaves()
+        for path, row in LEAVES.items()
     ]
-
-
-def default_of(field: FieldInfo) -> str:
-    """Return a field's default as it is written in YAML. `required` if it has none."""
-    if field.default is PydanticUndefined:
-        return "required"
-    value: Any = written(field, field.default)
-    if isinstance(value, list):
-        return f"[{', '.join(str(item) for item in value)}]"
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def markdown_page() -> str:
@@ -73,11 +78,9 @@ def markdown_page() -> str:
         f"| `{row['key']}` | {row['allowed']} | `{row['default']}` | {row['meaning']} |".replace("||", "\\|\\|")
         for row in reference()
     ]
-    refused = [f"| `{name}` | {fixed.why}{harmless(fixed.values)} |" for name, fixed in FIXED.items()]
+    refused = [
+        f"| `{name}` | {fixed.why}" + (f" (always `{'` or `'.join(fixed.values)}`) |" if fixed.values else " |")
+        for name, fixed in FIXED.items()
+    ]
     files = FILES.format(names=", ".join(f"`{name}`" for name in sorted(FILED)))
     return INTRODUCTION + "\n".join(rows) + "\n" + files + REFUSED + "\n".join(refused) + "\n"
-
-
-def harmless(values: tuple[str, ...]) -> str:
-    """Return the note about the values that the sidecar uses anyway. Empty if there are none."""
-    return f" (always {' or '.join(f'`{value}`' for value in values)})" if values else ""

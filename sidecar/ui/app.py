@@ -31,7 +31,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 
 from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.dlq.plan import why
+from reconsume.sidecar.dlq.redriver import why
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.http.access import LOOPBACK_NAMES, Access, AccessMiddleware
 from reconsume.sidecar.http.server import Server
@@ -43,15 +43,13 @@ from reconsume.sidecar.ui.audit_log import AuditLog
 from reconsume.sidecar.ui.endpoint import ERRORS, MOST_SCANS, Endpoints, Page, Site, ThreadQueries
 from reconsume.sidecar.ui.find_page import FindPage
 from reconsume.sidecar.ui.hold_forms import HoldForms, HoldPage
-from reconsume.sidecar.ui.key_pages import KeyPages
-from reconsume.sidecar.ui.letter_forms import LetterForms
+from reconsume.sidecar.ui.key_pages import KeyPages, SettleForm
+from reconsume.sidecar.ui.letter_actions import LetterActions, LetterForms
 from reconsume.sidecar.ui.letter_pages import LetterPages
 from reconsume.sidecar.ui.overview import LastAlarms
 from reconsume.sidecar.ui.pages import Pages
 from reconsume.sidecar.ui.queries import Queries
-from reconsume.sidecar.ui.redrives import Redrives
 from reconsume.sidecar.ui.security import HEADERS, Sessions, ValueGate
-from reconsume.sidecar.ui.settle_form import SettleForm
 from reconsume.sidecar.ui.sign_in import SignIn
 from reconsume.sidecar.ui.templating import FOLDER, Renderer
 from reconsume.sidecar.view.follower import ViewFollower
@@ -145,7 +143,7 @@ class Dashboard:
             gate=gate,
             audit=AuditLog(wanted.audit_file),
         )
-        self._redrives = Redrives(self._site.looks, self._site.audit)
+        self._actions = LetterActions(self._site.looks, self._site.audit)
         self.server = Server(self._app(), wanted.listen, setting=wanted.setting, headers=HEADERS)
 
     async def start(self) -> None:
@@ -161,7 +159,7 @@ class Dashboard:
             self._own.stop()
         for threads in (self._readers, self._site.ask, self._site.scan):
             threads.close()
-        await on_own_thread("stop", lambda: self._redrives.close(within))
+        await on_own_thread("stop", lambda: self._actions.close(within))
         if (own := self._own) is not None and own.is_alive():  # it never started if listening failed
             await on_own_thread("stop", lambda: own.join(VIEW_WITHIN))
 
@@ -236,7 +234,7 @@ class Dashboard:
         """Add the forms that change something, and the page of a redrive in progress."""
         render, ask, scan = self._site.render, self._site.ask, self._site.scan
         looks, audit = self._site.looks, self._site.audit
-        letters = LetterForms(render, ask, scan, looks, audit, self._redrives)
+        letters = LetterForms(render, ask, scan, looks, self._actions)
         holds = HoldForms(render, ask, looks, audit)
         pages["/dlq/redrives/{job}"] = letters.job
         forms |= {

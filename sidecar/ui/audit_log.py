@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,6 +79,10 @@ class AuditLog:
         finally:
             self.write(f"{action}-result", actor, **facts)
 
+    def recorder(self, actor: Actor, **facts: Any) -> ActorRecorder:
+        """Return the recorder of an operation (`sidecar/operation.py`) of this user. `facts`: of both its lines."""
+        return ActorRecorder(self, actor, facts)
+
     def last(self) -> list[dict[str, Any]]:
         """Return the newest lines, the newest first; lines in another format are skipped."""
         try:
@@ -91,6 +96,32 @@ class AuditLog:
                 f"the audit log {self.path} (operators.audit_file) cannot be read: {error.strerror}"
             ) from error
         return [row for line in reversed(lines) if (row := _row(line)) is not None]
+
+
+@dataclass
+class Tally:
+    """What an action has done so far. `records`: how many it has changed."""
+
+    records: int = 0
+
+
+class ActorRecorder(NamedTuple):
+    """Records operations of one user in the audit log: what is done before it is, and how it ended."""
+
+    audit: AuditLog
+    actor: Actor
+    facts: dict[str, Any]
+
+    @contextmanager
+    def noted(self, action: str, _who: str, what: str = "", why: str = "") -> Iterator[Tally]:
+        """Write a line that an action begins, and one with its result. Raises SetupError before anything is done."""
+        self.audit.write(action, self.actor, **self.facts, what=what, why=why)
+        tally = Tally()
+        with self.audit.ending(action, self.actor, **self.facts, records=0) as end:
+            try:
+                yield tally
+            finally:
+                end["records"] = tally.records
 
 
 def _row(line: bytes) -> dict[str, Any] | None:

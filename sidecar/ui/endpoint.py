@@ -21,8 +21,7 @@ from starlette.responses import PlainTextResponse, Response
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import BusyError, ReconsumeError
 from reconsume.sidecar.ui.audit_log import AuditLog
-from reconsume.sidecar.ui.letter_form import BadFormError
-from reconsume.sidecar.ui.plans import RefusedError
+from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.security import ForgedError, Session, Sessions, ValueGate, is_foreign
 from reconsume.sidecar.ui.templating import Renderer

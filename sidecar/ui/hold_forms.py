@@ -12,10 +12,9 @@ from reconsume.sidecar.errors import ContractError, RecordError
 from reconsume.sidecar.group_policy.operations import Selection, built, expect_main_topic
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.letter_form import BadFormError
-from reconsume.sidecar.ui.plans import RefusedError
+from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.queries import Queries
-from reconsume.sidecar.ui.security import Session, actor_of, expect_token, read_form
+from reconsume.sidecar.ui.security import Session, read_signed
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.hold_record import WORDS, HoldRecord, read_key, read_level
@@ -43,7 +42,7 @@ class HoldPage:
 
     async def holds(self, request: Request, session: Session | None) -> Response:
         """Show the holds, those that nobody obeys, and the form."""
-        there = await self._ask(self._looks.holds)
+        there = await self._ask(self._looks.hold_store.read)
         return self._render(
             "holds.html",
             session=session,
@@ -62,9 +61,9 @@ class HoldForms:
 
     async def begin(self, request: Request, session: Session | None) -> Response:
         """Begin a hold, then show the page of holds."""
-        fields = (await read_form(request)).fields
-        actor, wanted = actor_of(request, expect_token(session, fields)), hold_in(fields)
-        await self._ask(lambda: self._begin(wanted, actor))
+        form = await read_signed(request, session)
+        wanted = hold_in(form.fields)
+        await self._ask(lambda: self._begin(wanted, form.actor))
         return self._render.redirect(PAGE)
 
     def _begin(self, wanted: WantedHold, actor: Actor) -> None:
@@ -74,19 +73,20 @@ class HoldForms:
         self._audit.write("hold", actor, what=planned.what, lasts=lasts, why=planned.why)
         try:
             with self._audit.ending("hold", actor, hold="") as end:
-                end["hold"] = self._looks.hold(wanted.selection, wanted.lasts_ms, wanted.why, planned.who)
+                begun = self._looks.hold_store.begin(wanted.selection, wanted.lasts_ms, wanted.why, planned.who)
+                end["hold"] = next(iter(begun.records))
         except ContractError as fault:
             raise RefusedError(str(fault)) from fault
 
     async def release(self, request: Request, session: Session | None) -> Response:
         """Release a hold, then show the first page."""
-        fields = (await read_form(request)).fields
-        actor, ident = actor_of(request, expect_token(session, fields)), fields.get("hold", "")
+        form = await read_signed(request, session)
+        ident = form.fields.get("hold", "")
 
         def write() -> None:
-            self._audit.write("release", actor, hold=ident)
+            self._audit.write("release", form.actor, hold=ident)
             try:
-                self._looks.release(ident, f"{actor.who}@ui")
+                self._looks.hold_store.release([ident], f"{form.actor.who}@ui")
             except RecordError as fault:
                 raise RefusedError(str(fault)) from fault
 

@@ -26,7 +26,7 @@ def build_dashboards(settings: Settings, policy: Policy, topic: ViewFollower | N
     from reconsume.sidecar.ui.app import Dashboard, DashboardOptions, DashboardThread
 
     wanted = DashboardOptions(
-        ui.address,
+        ui.listen,
         None if operators.token_file is None else Path(operators.token_file),
         # Without a token no action is possible, so nothing is written to the audit log.
         Path(operators.audit_file or "/dev/null"),

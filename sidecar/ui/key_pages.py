@@ -1,6 +1,6 @@
-"""The pages of an ordered group's keys that only show: those of which records wait, and the queue of one key.
+"""The pages of an ordered group's keys: those of which records wait, and the queue of one key.
 
-`settle_form.py` has the form on the second one.
+On the second one is the form that settles its first record. Each decision is logged, with its reason.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy
 from reconsume.sidecar.core.waiting_keys import WaitingKey
+from reconsume.sidecar.dlq.settle import Settler
+from reconsume.sidecar.dlq.settle_request import Decided, SettleRequest, settle_request
+from reconsume.sidecar.errors import RecordError
 from reconsume.sidecar.group_policy.state import SILENT_AFTER
 from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
+from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.overview import retried_in_place
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import LONGEST, Queries
-from reconsume.sidecar.ui.security import Session
+from reconsume.sidecar.ui.security import Session, read_signed
 from reconsume.sidecar.ui.templating import Renderer
+from reconsume.sidecar.view.journey import events_since
 
 MOST_READ = 200_000
 """Copies that one page reads at most; more are for the command line."""
@@ -30,37 +35,25 @@ MOST_KEYS, MOST_RECORDS = 100, 500
 """Keys, and records of one key, that a page shows."""
 
 
-class KeyQueries:
-    """The queries about the queues of one ordered group, each a blocking call of LONGEST seconds at most."""
-
-    def __init__(self, looks: Queries) -> None:
-        self._looks = looks
-
-    def keys(self) -> WaitingScan:
-        """Return all keys of which records wait."""
-        return self._read(Wanted(None, MOST_READ))
-
-    def queue(self, key: bytes) -> WaitingScan:
-        """Return what waits of one key."""
-        return self._read(Wanted(key, MOST_READ, MOST_RECORDS))
-
-    def _read(self, wanted: Wanted) -> WaitingScan:
-        looks, within = self._looks, self._looks.within(LONGEST)
-        order: OrderBy = "partition" if looks.settings.deliver.order == "partition" else "key"
-        topics = looks.settings.topic_names
-        return read_waiting(looks.cluster, looks.policy, topics, order, wanted, lambda read, total: within(total, read))
-
-
 class KeyPages:
     """The endpoints of these pages."""
 
     def __init__(self, render: Renderer, scans: ThreadQueries, looks: Queries) -> None:
-        self._render, self._scan, self._queries, self._looks = render, scans, KeyQueries(looks), looks
+        self._render, self._scan, self._looks = render, scans, looks
         self._by_key = looks.settings.deliver.order == "key"
+
+    async def _read(self, wanted: Wanted) -> WaitingScan:
+        """Return what waits in the queues, in LONGEST seconds at most."""
+        looks, order = self._looks, self._looks.settings.order_by
+        assert order is not None, "only an ordered group has these pages"
+        topics = looks.settings.topic_names
+        return await self._scan(
+            lambda: read_waiting(looks.cluster, looks.policy, topics, order, wanted, looks.within(LONGEST))
+        )
 
     async def keys(self, request: Request, session: Session | None) -> Response:
         """Show the keys of which records wait, those with the longest queues first."""
-        scan = await self._scan(self._queries.keys)
+        scan = await self._read(Wanted(None, MOST_READ))
         keys = sorted(scan.keys.by_due(), key=lambda key: -key.waiting)
         rows = [(key, self._coded(key)) for key in keys[:MOST_KEYS]]
         news = await self._scan(self._looks.heartbeats)
@@ -80,9 +73,48 @@ class KeyPages:
         if key is None or not self._by_key:
             text = "That is no key." if self._by_key else "The order of this group is by partition: no key has a queue."
             return self._render("error.html", 400, session=session, here="/keys", text=text)
-        scan = await self._scan(lambda: self._queries.queue(key))
+        scan = await self._read(Wanted(key, MOST_READ, MOST_RECORDS))
         keys, coded = scan.keys.by_due(), _coded(key)
         return self._render("key.html", session=session, here="/keys", key=key, coded=coded, scan=scan, keys=keys)
+
+
+class SettleForm:
+    """The endpoint of the form; created only if there is a token file, and for an ordered group."""
+
+    def __init__(self, render: Renderer, scans: ThreadQueries, looks: Queries, audit: AuditLog) -> None:
+        # On the thread of the scans: it reads a queue, and holds it in memory meanwhile.
+        self._render, self._scan, self._audit = render, scans, audit
+        settings = looks.settings
+        self._settler = Settler(looks.letters, settings.order_by, events_since(settings.kafka, settings.names))
+
+    async def settle(self, request: Request, session: Session | None) -> Response:
+        """Settle a record, then show what became of it."""
+        form = await read_signed(request, session)
+        fields, why = form.fields, form.fields.get("why", "").strip()
+        try:
+            wanted = settle_request(fields.get("record"), fields.get("how"), why, f"{form.actor.who}@ui")
+        except ValueError as fault:
+            raise BadFormError(str(fault)) from None
+        decided = await self._scan(lambda: self._settle(wanted, form.actor))
+        return self._render(
+            "settled.html",
+            session=form.session,
+            here="/keys",
+            wanted=wanted,
+            is_done=decided.as_decided,
+            coded=fields.get("base64", ""),
+        )
+
+    def _settle(self, wanted: SettleRequest, actor: Actor) -> Decided:
+        """Settle a record. Raises RefusedError if it cannot be, BrokerError, ContractError and SetupError."""
+        recorder = self._audit.recorder(actor, record=wanted.id, how=wanted.how)
+        try:
+            with recorder.noted("settle", actor.who, why=wanted.why) as tally:
+                decided = self._settler.settle(wanted)
+                tally.records = int(decided.as_decided)
+        except RecordError as fault:
+            raise RefusedError(str(fault)) from fault
+        return decided
 
 
 def _coded(key: bytes) -> str:

@@ -9,10 +9,12 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from reconsume.sidecar.dlq import letters
-from reconsume.sidecar.dlq.letters import Eligibility, Filter, fault_of_text
-from reconsume.sidecar.dlq.topics import position_in
+from reconsume.sidecar.dlq.dead_letters import position_in
+from reconsume.sidecar.dlq.letters import FILTER_FIELDS, Eligibility, Filter, fault_of_text, filter_of
+from reconsume.sidecar.errors import ReconsumeError
 
-FIELDS = ("state", "reason", "topic", "key", "contains", "id", "since")
+CONDITIONS = tuple(field.name for field in FILTER_FIELDS if field.name != "header")
+"""Conditions that the form has, one text each."""
 INPUTS: Mapping[str, str] = {"contains": "text", "id": "record"}
 """Names that the inputs of fields have on the page. By its own name an input would hide a member of its form from
 scripts (`form.contains()`, `form.id`). Links use the field's own name; both are understood."""
@@ -40,6 +42,10 @@ class BadFormError(Exception):
     """Raised if a form says what cannot be meant. The message is one sentence."""
 
 
+class RefusedError(ReconsumeError):
+    """An action that cannot be done now; the text is one sentence."""
+
+
 class LetterSearch(NamedTuple):
     """A search for dead letters. `fields`: the fields of its form that have a value, to show the form again."""
 
@@ -47,30 +53,34 @@ class LetterSearch(NamedTuple):
     filter: Filter
     states: frozenset[Eligibility]
 
+    @property
+    def facts(self) -> dict[str, object]:
+        """The conditions of the search for the audit log."""
+        conditions = {field.name: list(getattr(self.filter, field.member)) for field in FILTER_FIELDS}
+        facts = {**conditions, "since": self.filter.since, "state": self.fields.get("state", "")}
+        return {name: value for name, value in facts.items() if value}
+
 
 def parse_search(form: Mapping[str, str], now: int) -> LetterSearch:
     """Return the search that a form asks for at `now` (epoch ms). Raises BadFormError."""
     if doubled := [name for name, shown in INPUTS.items() if form.get(name) and form.get(shown)]:
         raise BadFormError(f"give {doubled[0]} or {INPUTS[doubled[0]]}, not both: they are one field")
-    texts = {name: form.get(name) or form.get(INPUTS.get(name, name), "") for name in FIELDS}
-    fields = {name: text for name in FIELDS if (text := texts[name] if name in EXACT else texts[name].strip())}
-    for text in fields.values():
-        if fault := fault_of_text(text):
-            raise BadFormError(fault)
+    fields = dict[str, str]()
+    for name in ("state", *CONDITIONS, "since"):
+        text = form.get(name) or form.get(INPUTS.get(name, name), "")
+        if text := text if name in EXACT else text.strip():
+            fields[name] = text
     since, state = fields.get("since", ""), fields.get("state", OPEN)
-    if since and since not in SINCE:
-        raise BadFormError(f"the age is one of {', '.join(SINCE)}")
-    if state not in STATES:
-        raise BadFormError(f"the state is one of {', '.join(STATES)}")
-
-    def one(name: str) -> tuple[str, ...]:
-        return (fields[name],) if name in fields else ()
-
-    conditions = Filter(
-        one("id"), one("reason"), one("topic"), since=now - SINCE[since] if since else 0, keys=one("key"),
-        contains=one("contains"),
-    )  # fmt: skip
-    return LetterSearch(fields, conditions, STATES[state])
+    try:
+        conditions = filter_of(
+            {name: (fields[name],) for name in CONDITIONS if name in fields}, now - SINCE[since] if since else 0
+        )
+        return LetterSearch(fields, conditions, STATES[state])
+    except ValueError as fault:
+        raise BadFormError(str(fault)) from None
+    except KeyError:
+        known = f"the age is one of {', '.join(SINCE)}, and the state one of {', '.join(STATES)}"
+        raise BadFormError(known) from None
 
 
 def parse_selection(
@@ -94,7 +104,7 @@ def parse_selection(
     for position in positions:
         if fault_of_text(position) or position_in(position, topics) is None:
             raise BadFormError(f"{position[:80]!r} is no place in a dead letter topic of this group")
-    return LetterSearch({}, Filter(ids=tuple(sorted(set(positions)))), frozenset(Eligibility))
+    return LetterSearch({}, filter_of({"id": tuple(positions)}), frozenset(Eligibility))
 
 
 def parse_rate(text: str) -> float | None:
@@ -108,13 +118,3 @@ def parse_rate(text: str) -> float | None:
     if not SLOWEST <= rate <= FASTEST:
         raise BadFormError(f"the rate is a number from {SLOWEST} to {FASTEST:.0f} a second, or empty")
     return rate
-
-
-def audit_facts(search: LetterSearch) -> dict[str, object]:
-    """Return the conditions of a search for the audit log."""
-    conditions = search.filter
-    facts = {
-        "id": conditions.ids, "reason": conditions.reasons, "topic": conditions.topics, "key": conditions.keys,
-        "contains": conditions.contains, "since": conditions.since, "state": search.fields.get("state", ""),
-    }  # fmt: skip
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in facts.items() if value}

@@ -48,7 +48,7 @@ class Pages:
         try:
             summary, origin = await self._readers.ask(lambda query: summarize(query, now, RULE, settings.delays))
         except UnknownError as unknown:
-            return self._render(template, summary=None, problem=str(unknown), wish=settings.view.source, **page)
+            return self._render(template, summary=None, problem=str(unknown), view_source=settings.view.source, **page)
         status = self._topic.status
         return self._render(
             template, summary=summary, origin=origin, old=now - origin.as_of > OLD, problem=status.problem,

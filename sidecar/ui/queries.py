@@ -6,18 +6,19 @@ Every call ends within seconds or raises BrokerError or ContractError. Call them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.dlq.topics import DlqTopics
+from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.errors import BrokerError, ConfigError
 from reconsume.sidecar.group_policy.control_log import ControlLog, members_of
-from reconsume.sidecar.group_policy.operations import HoldsThere, HoldStore, Selection, holds_of
+from reconsume.sidecar.group_policy.operations import HoldStore, holds_of
 from reconsume.sidecar.group_policy.state import SILENT_AFTER, Entry
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
+from reconsume.sidecar.operation import Report
 from reconsume.sidecar.printable import noun_of, plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import flow, origins, overridden, policy_values
@@ -68,19 +69,13 @@ class NotDelivered(NamedTuple):
     oldest_ms: int
 
 
-class Value(NamedTuple):
-    """A value of the policy in force, and its origin."""
-
-    key: str
-    value: str
-    origin: str
-
-
 class Rules(NamedTuple):
-    """The policy in force and those still in the topic, the newest first. `fault`: why the group's policy cannot be
-    applied."""
+    """The policy in force and those still in the topic, the newest first.
 
-    values: tuple[Value, ...]
+    `values`: key, value and origin of each. `fault`: why the group's policy cannot be applied.
+    """
+
+    values: list[tuple[str, str, str]]
     record: PolicyRecord | None
     history: tuple[Entry, ...]
     fault: str
@@ -107,11 +102,11 @@ class Queries:
 
     def __init__(self, settings: Settings, policy: Policy, share: float = 1.0) -> None:
         self.settings, self.policy, self._share = settings, policy, share
-        self.letters = DlqTopics(settings.kafka, settings.names, settings.topic_names)
+        self.letters = DeadLetters(settings.kafka, policy)
         self.cluster = Cluster(settings.kafka)
         self._progress = Progress(self.cluster, settings)
         self._log = ControlLog(settings.kafka, settings.names)
-        self._hold_store = HoldStore(settings.kafka, settings.names)
+        self.hold_store = HoldStore(settings.kafka, settings.names)
 
     def heartbeats(self) -> GroupNews:
         """Return what the policy topic tells of now."""
@@ -133,18 +128,6 @@ class Queries:
             rows.append(Instance(name, record, record.at > now - SILENT_AFTER, host, holds, reads))
         return rows
 
-    def holds(self) -> HoldsThere:
-        """Return the holds in force, and who does not obey them. Raises ContractError and BrokerError."""
-        return self._hold_store.read()
-
-    def hold(self, selection: Selection, lasts_ms: int, why: str, who: str) -> str:
-        """Begin a hold and return its id. Raises ContractError if it may not be, and BrokerError."""
-        return next(iter(self._hold_store.begin(selection, lasts_ms, why, who).records))
-
-    def release(self, ident: str, who: str) -> None:
-        """Release a hold. Raises RecordError if it is not in force, ContractError and BrokerError."""
-        self._hold_store.release([ident], who)
-
     def lags(self) -> Lags:
         """Return the progress of the group's two consumer groups."""
         return self._progress.lags()
@@ -161,7 +144,7 @@ class Queries:
         except ConfigError as error:
             governed, policy, fault = settings, {}, "; ".join(error.problems)
         whence = origins(settings, policy)
-        values = tuple(Value(key, flow(value), whence[key]) for key, value in policy_values(governed).items())
+        values = [(key, flow(value), whence[key]) for key, value in policy_values(governed).items()]
         return Rules(values, record, tuple(reversed(policies.entries[-MOST_CHANGES:])), fault)
 
     def undelivered(self, heartbeats: Mapping[str, SubscriptionRecord]) -> NotDelivered | None:
@@ -240,12 +223,12 @@ class Queries:
         progress = self.within(LONGEST)
         return read_journey(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, progress)
 
-    def within(self, seconds: float) -> Callable[[object, int], None]:
+    def within(self, seconds: float) -> Report:
         """Return the function `within`, with the share of this object."""
         return within(seconds, self._share)
 
 
-def within(seconds: float, share: float = 1.0) -> Callable[[object, int], None]:
+def within(seconds: float, share: float = 1.0) -> Report:
     """Return a progress function that raises BrokerError once the scan has taken `seconds`; call it on the scanning
     thread.
 
@@ -254,7 +237,7 @@ def within(seconds: float, share: float = 1.0) -> Callable[[object, int], None]:
     """
     end, begun = time.monotonic() + seconds, time.thread_time()
 
-    def check(_scan: object, _count: int) -> None:
+    def check(_read: int, _of: int) -> None:
         nonlocal begun
         if share < 1 and (spent := time.thread_time() - begun) > BURST:
             time.sleep(spent / share - spent)

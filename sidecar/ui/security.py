@@ -11,7 +11,7 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qs
@@ -179,18 +179,24 @@ async def read_form(request: Request) -> Form:
     return Form({name: values[0] for name, values in fields.items()}, positions)
 
 
-def expect_token(session: Session | None, fields: Mapping[str, str]) -> Session:
-    """Return the session. Raises ForgedError if the form was not made for it."""
+class SignedForm(NamedTuple):
+    """A form of a user who has signed in: who sends it, its fields, and the ticked positions of dead letters."""
+
+    session: Session
+    actor: Actor
+    fields: Mapping[str, str]
+    positions: Collection[str]
+
+
+async def read_signed(request: Request, session: Session | None) -> SignedForm:
+    """Read a form. Raises ForgedError unless a page of this dashboard has sent it for a user who has signed in."""
+    form = await read_form(request)
     if session is None:
         raise ForgedError("you are not signed in any more")
-    if not hmac.compare_digest(fields.get("csrf", "").encode(), session.csrf.encode()):
+    if not hmac.compare_digest(form.fields.get("csrf", "").encode(), session.csrf.encode()):
         raise ForgedError("the form was not made for this session")
-    return session
-
-
-def actor_of(request: Request, session: Session) -> Actor:
-    """Return the user of an action."""
-    return Actor(session.who, session.token.name, peer_of(request.scope))
+    actor = Actor(session.who, session.token.name, peer_of(request.scope))
+    return SignedForm(session, actor, form.fields, form.positions)
 
 
 def is_foreign(request: Request) -> bool:

@@ -27,7 +27,7 @@ from reconsume.sidecar.http.audit import peer_of
 from reconsume.sidecar.http.tokens import Token, Tokens
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries, count_as_user
-from reconsume.sidecar.ui.security import Session, Sessions, actor_of, expect_token, name_of, read_form
+from reconsume.sidecar.ui.security import Session, Sessions, name_of, read_form, read_signed
 from reconsume.sidecar.ui.templating import Renderer
 
 VALID_S = 12 * 3_600
@@ -80,9 +80,9 @@ class SignIn:
 
     async def sign_out(self, request: Request, session: Session | None) -> Response:
         """End the session of this user."""
-        signed_in = expect_token(session, (await read_form(request)).fields)
-        self._sessions.close(signed_in)
-        await self._ask(lambda: self._audit.write("sign-out", actor_of(request, signed_in)))
+        form = await read_signed(request, session)
+        self._sessions.close(form.session)
+        await self._ask(lambda: self._audit.write("sign-out", form.actor))
         response = self._render.redirect("/")
         sessions = self._sessions
         response.delete_cookie(

@@ -87,13 +87,10 @@ def _events_topic(cluster: Cluster, name: str) -> Topic:
 
 def _spans(cluster: Cluster, topic: Topic, since: int | None) -> dict[PartitionName, Span]:
     spans = cluster.spans(topic.led)
-    starts = {partition: span.begin for partition, span in spans.items()}
-    if since is not None:
-        for partition, (offset, _) in cluster.offsets(spans, max(0, since - MARGIN)).items():
-            starts[partition] = spans[partition].end if offset < 0 else offset  # negative: all records are older
+    wanted = cluster.spans_since(spans, None if since is None else since - MARGIN)
     return {
-        partition: Span(starts[partition], end, 0 < starts[partition] == begin)
-        for partition, (begin, end) in spans.items()
+        partition: Span(*wanted[partition], 0 < wanted[partition].begin == begin)
+        for partition, (begin, _) in spans.items()
     }
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.sidecar.settings.fields import json_schema
-from reconsume.sidecar.settings.reference import markdown_page
+from reconsume.sidecar.settings.reference import json_schema, markdown_page
 from tests.support.rings import inner
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import write_good

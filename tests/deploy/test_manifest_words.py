@@ -72,7 +72,7 @@ def test_the_sidecar_is_native_but_where_kubernetes_is_too_old(name: str) -> Non
 def test_probes_ask_the_probe_listener_and_never_wait_for_kafka(name: str) -> None:
     """`/startupz` waits for Kafka: behind it a native sidecar would keep the service from starting."""
     (part,) = sidecars(overlay(name))
-    port = int(settings_of(part, overlay(name)).api.probe_listen.rpartition(":")[2])
+    port = int(settings_of(part, overlay(name)).api.probe_listen.port)
     assert part.container["ports"] == [{"name": "reconsume", "containerPort": port}]
     probes = {key: part.container[key]["httpGet"] for key in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {key: (get["path"], get["port"]) for key, get in probes.items()} == {

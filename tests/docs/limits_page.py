@@ -11,11 +11,12 @@ from reconsume.sidecar.core import counters, progress, progress_codec, reason_cl
 from reconsume.sidecar.core.lane import operator_holds, outbox
 from reconsume.sidecar.delivery.push import forwarded_headers, request, response_reader, settings
 from reconsume.sidecar.delivery.relay import post_writer
-from reconsume.sidecar.dlq import queue_settler, settlements
+from reconsume.sidecar.dlq import settle as dlq_settle
+from reconsume.sidecar.dlq import settlements
 from reconsume.sidecar.http import bodies, connections, json_body, protocol
 from reconsume.sidecar.kafka import client_config
 from reconsume.sidecar.kafka.committer import record_form, transaction
-from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.model import ROWS
 from reconsume.sidecar.view import store
 from reconsume.topics import (
     action_record,
@@ -72,11 +73,8 @@ def ms(count: int) -> str:
 
 def default_of(name: str) -> object:
     """The default of a setting, by its name."""
-    value: object = Settings
-    *sections, last = name.split(".")
-    for section in sections:
-        value = value.model_fields[section].default.__class__  # type: ignore[attr-defined]
-    return value.model_fields[last].default  # type: ignore[attr-defined]
+    row = ROWS[tuple(name.split("."))]
+    return row.kind.take(row.default)
 
 
 def setting(what: str, name: str, shown: object, beyond: str) -> Limit:
@@ -173,7 +171,7 @@ def sections() -> dict[str, Sequence[Limit]]:
             Limit("calls of `settle` under way", str(settle.MOST_AT_ONCE), "", "503"),
             Limit(
                 "time to settle a record",
-                f"{queue_settler.WAIT_S:g} s",
+                f"{dlq_settle.WAIT_S:g} s",
                 "",
                 "202: the decision is written; 503 where the queue was not read yet",
             ),

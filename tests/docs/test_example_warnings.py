@@ -37,7 +37,7 @@ def configuration_in(text: str) -> dict[str, Any] | None:
         tree = yaml.safe_load(text)
     except yaml.YAMLError:
         return None
-    if not isinstance(tree, dict) or not tree.keys() <= Settings.model_fields.keys():
+    if not isinstance(tree, dict) or not tree.keys() <= Settings.rows().keys():
         return None
     deliver = tree.get("deliver") or {}
     if deliver.get("mode", "push") == "push":

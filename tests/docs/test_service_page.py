@@ -25,7 +25,7 @@ from reconsume.sidecar.delivery.push.response_reader import Interpret, Judged, R
 from reconsume.sidecar.delivery.verdict import ODD_KINDS, VerdictRules, verdict_from_response
 from reconsume.sidecar.observability import metrics
 from reconsume.sidecar.settings import load
-from reconsume.sidecar.settings.checks_of_topics import without_effect
+from reconsume.sidecar.settings.checks import without_effect
 from reconsume.sidecar.settings.policy import build_policy
 from tests.support.sidecar.push_requests import a_record
 

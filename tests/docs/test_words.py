@@ -23,7 +23,7 @@ MOST: dict[str, int] = {
     "slot": 0,
     "part": 27,
     "parts": 44,
-    "found": 63,
+    "found": 53,
     "told": 121,
     "given": 45,
     "asked": 60,

@@ -13,10 +13,9 @@ from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import MOST_WAITING, BusyError, ThreadQueries
-from reconsume.sidecar.ui.letter_form import parse_search
-from reconsume.sidecar.ui.plans import PLAN_AGE, RefusedError
+from reconsume.sidecar.ui.letter_actions import PLAN_AGE, Job, LetterActions
+from reconsume.sidecar.ui.letter_form import RefusedError, parse_search
 from reconsume.sidecar.ui.queries import Queries, within
-from reconsume.sidecar.ui.redrives import Job, Redrives
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
@@ -39,50 +38,52 @@ def group(kafka: Broker) -> GroupTopics:
 
 
 @pytest.fixture
-def desk(group: GroupTopics, tmp_path: Path) -> Redrives:
+def desk(group: GroupTopics, tmp_path: Path) -> LetterActions:
     settings = settings_of(group, tmp_path)
-    return Redrives(Queries(settings, build_policy(settings, "ui")), AuditLog(tmp_path / "audit.jsonl"))
+    return LetterActions(Queries(settings, build_policy(settings, "ui")), AuditLog(tmp_path / "audit.jsonl"))
 
 
-def ended(desk: Redrives, job: Job) -> Job:
+def ended(desk: LetterActions, job: Job) -> Job:
     until(lambda: job.ended is not None, SECONDS, "the redrive has ended")
     return job
 
 
-def test_a_plan_means_what_was_dead_when_it_was_made(desk: Redrives) -> None:
-    plan = desk.plan(EVERY, ALICE)
+def test_a_plan_means_what_was_dead_when_it_was_made(desk: LetterActions) -> None:
+    plan = desk.plan_redrive(EVERY, ALICE)
     assert plan.ready == 2
-    assert plan.request.filter.until == plan.at
+    assert plan.search.filter.until == plan.at
 
 
-def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(desk: Redrives, tmp_path: Path) -> None:
-    job = ended(desk, desk.carry_out(desk.plan(EVERY, ALICE).id, ALICE))
+def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(
+    desk: LetterActions, tmp_path: Path
+) -> None:
+    job = ended(desk, desk.begin_redrive(desk.plan_redrive(EVERY, ALICE).id, ALICE))
     assert "nothing can be redriven: " in job.error
-    assert job.redriven == 0
+    assert job.operation.changed == 0
     last = json.loads((tmp_path / "audit.jsonl").read_text().splitlines()[-1])
-    assert (last["action"], last["error"]) == ("redrive-end", job.error)
+    assert (last["action"], last["error"]) == ("redrive-result", job.error)
     assert {name: last[name] for name in ALICE._fields} == ALICE._asdict()
 
 
-def test_a_plan_is_anothers_used_up_or_too_old(desk: Redrives) -> None:
-    plan = desk.plan(EVERY, ALICE)
+def test_a_plan_is_anothers_used_up_or_too_old(desk: LetterActions) -> None:
+    plan = desk.plan_redrive(EVERY, ALICE)
     for other in (ALICE._replace(who="bob"), ALICE._replace(token="bob's")):
         with pytest.raises(RefusedError, match="new dry run"):
-            desk.carry_out(plan.id, other)
-    ended(desk, desk.carry_out(plan.id, ALICE))
+            desk.begin_redrive(plan.id, other)
+    ended(desk, desk.begin_redrive(plan.id, ALICE))
     with pytest.raises(RefusedError, match="new dry run"):
-        desk.carry_out(plan.id, ALICE)
+        desk.begin_redrive(plan.id, ALICE)
     old = plan._replace(made=plan.made - PLAN_AGE - 1)
-    desk.plans.put(old)
+    desk._plans[old.id] = old
     with pytest.raises(RefusedError, match="new dry run"):
-        desk.carry_out(old.id, ALICE)
+        desk.begin_redrive(old.id, ALICE)
 
 
-def test_one_redrive_at_a_time(desk: Redrives) -> None:
-    plan = desk.plan(EVERY, ALICE)
-    desk._jobs["other"] = Job("other", plan, ALICE, 0)
+def test_one_redrive_at_a_time(desk: LetterActions) -> None:
+    plan = desk.plan_redrive(EVERY, ALICE)
+    desk._jobs["other"] = Job("other", plan, plan.operation, 0)  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="under way"):
-        desk.carry_out(plan.id, ALICE)
+        desk.begin_redrive(plan.id, ALICE)
 
 
 def test_what_waits_in_a_level_counts_before_anything_is_committed_there(group: GroupTopics, tmp_path: Path) -> None:
@@ -93,10 +94,10 @@ def test_what_waits_in_a_level_counts_before_anything_is_committed_there(group: 
     assert rows == {group.main: (0, 1), level: (3, 1)}
 
 
-def test_a_reading_that_takes_too_long_is_ended(desk: Redrives) -> None:
-    within(SECONDS)(None, 0)
+def test_a_reading_that_takes_too_long_is_ended(desk: LetterActions) -> None:
+    within(SECONDS)(0, 0)
     with pytest.raises(BrokerError, match="longer than 0 s"):
-        until(lambda: within(0)(None, 0), SECONDS, "it is told")
+        until(lambda: within(0)(0, 0), SECONDS, "it is told")
 
 
 def test_one_question_too_many_is_refused_and_not_queued() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from reconsume.sidecar.settings import load
-from reconsume.sidecar.settings.sections.ui import PAGES
+from reconsume.sidecar.settings.sections import PAGES
 from reconsume.sidecar.ui.templating import FOLDER
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, create_group, fresh_group

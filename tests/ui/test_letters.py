@@ -228,7 +228,7 @@ def test_ticked_letters_are_dismissed_with_a_reason_and_leave_lists_and_redrives
     assert [event.state for event in events] == [State.DISMISSED] * 2  # type: ignore[union-attr]
     last = audited(shown)[-3:]
     assert [row["action"] for row in last if row["action"] != "sign-in"][-2:] == ["dismiss", "dismiss-result"]
-    assert (last[-1]["dismissed"], last[-1]["who"]) == (2, "alice")
+    assert (last[-1]["records"], last[-1]["who"]) == (2, "alice")
 
 
 def test_ticked_letters_are_redriven_at_a_rate(visitor: Visitor, shown: Scene, group: GroupTopics) -> None:
@@ -237,7 +237,7 @@ def test_ticked_letters_are_redriven_at_a_rate(visitor: Visitor, shown: Scene, g
     assert (status, "<strong>1</strong> dead letter would go to" in body) == (200, True), "one is ready"
     assert ("left: dismissed" in body, "left: came back too often" in body) == (True, True)
     assert act(visitor, "/dlq/redrive", {"plan": plan_in(body), "rate": "50"})[0] == 303
-    until(lambda: audited(shown)[-1]["action"] == "redrive-end", SECONDS, "the redrive has ended")
+    until(lambda: audited(shown)[-1]["action"] == "redrive-result", SECONDS, "the redrive has ended")
     (redrive,) = [row for row in audited(shown) if row["action"] == "redrive"]
     assert (redrive["rate"], redrive["letters"], redrive["filter"]) == (50.0, 1, {"id": sorted(places)})
     (row,) = dump(group.bootstrap, group.names.ready)

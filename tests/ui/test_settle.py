@@ -87,12 +87,12 @@ def test_a_record_is_settled_and_the_page_says_what_became_of_it(
     assert told == ("commit", "alice@ui", "paid <by> hand", 0, 1)
     lines = [json.loads(line) for line in shown.audit.read_text().splitlines()]
     assert [
-        (line["action"], line["record"], line["who"], line.get("why"), line.get("done"))
+        (line["action"], line["record"], line["who"], line.get("why"), line.get("records"))
         for line in lines
         if line["action"].startswith("settle")
     ] == [
         ("settle", fields["record"], "alice", "paid <by> hand", None),
-        ("settle-result", fields["record"], "alice", None, True),
+        ("settle-result", fields["record"], "alice", None, 1),
     ]
 
 
@@ -157,7 +157,7 @@ def test_the_form_fits_every_screen_and_what_it_cannot_do_is_said(
     page.goto(PATH)
     assert not fits(page)
     page.fill("[name=why]", "w" * 1_000)
-    page.evaluate("document.querySelector('[name=id]').value = 'others:0:0'")
+    page.evaluate("document.querySelector('[name=record]').value = 'others:0:0'")
     page.click("text=To the dead letters")
     assert "Nothing was done: others:0:0 waits in no queue" in page.inner_text("main")
     page.close()

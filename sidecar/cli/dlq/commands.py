@@ -1,46 +1,53 @@
-"""`dlq list`, `dlq show`, and the command group of all `dlq` commands."""
+"""The `dlq` commands: dead letters listed, shown, redriven, exported, imported and deleted.
+
+Each command parses its options and prints; what is done is in `sidecar/dlq/`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reconsume.sidecar.cli.dlq import archive as keep
-from reconsume.sidecar.cli.dlq import redrive as back
 from reconsume.sidecar.cli.dlq.filters import (
     SCANNED,
-    Contains,
-    FilterOptions,
-    Headers,
+    DryRun,
     Ident,
-    Ids,
-    Keys,
-    Reasons,
     ScanMost,
     Since,
-    Topics,
-    Until,
+    Who,
     expect_letters,
-    filter_of,
     open_dlq,
-    progress_line,
+    parsed_filter,
+    takes_filter,
 )
 from reconsume.sidecar.cli.dlq.rows import CUT, LIST, letter_facts, letter_row, list_row
-from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.confirm import Yes, ask, stop_signal
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from reconsume.sidecar.cli.terminal.operation import carry_out, progress_line
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk, write
 from reconsume.sidecar.cli.terminal.program import Group
-from reconsume.sidecar.dlq.letters import MOST_REDRIVES, OPEN, Eligibility, RedriveRequest
+from reconsume.sidecar.dlq.letters import (
+    MOST_REDRIVES,
+    OPEN,
+    Eligibility,
+    Filter,
+    Letter,
+    RedriveRequest,
+    planned_target,
+)
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural, printable
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.dlq.letters import Letter
-    from reconsume.sidecar.dlq.search import SearchResult
-    from reconsume.sidecar.dlq.topics import DlqTopics
+    from reconsume.sidecar.dlq.dead_letters import DeadLetters, SearchResult
 
 MOST_EVENTS = 5_000_000
+IMPORT = ("id", "redrives", "topic", "result")
 
 app = typer.Typer(
     cls=Group, help="Dead letters: looked at, and brought back.", no_args_is_help=True, rich_markup_mode=None
@@ -49,16 +56,10 @@ take_common(app)
 
 
 @command(app, "list")
+@takes_filter
 def list_(
     options: Options,
-    ids: Ids = None,
-    reasons: Reasons = None,
-    topics: Topics = None,
-    headers: Headers = None,
-    keys: Keys = None,
-    contains: Contains = None,
-    since: Since = None,
-    until: Until = None,
+    wanted: Filter,
     state: Annotated[
         str | None,
         typer.Option("--state", metavar="STATE", help=f"Only {', '.join(Eligibility)}, joined by commas."),
@@ -85,18 +86,31 @@ def list_(
       reconsume dlq list --reason http-500 --since 2h --state ready
       reconsume dlq list --contains '"sku": "A-99"' --key customer-7
     """
-    letter_filter = filter_of(FilterOptions(ids, reasons, topics, headers, since, until, keys, contains))
     states = states_of(state, everything=everything)
-    _, there, policy = open_dlq(options)
-    from reconsume.sidecar.dlq.search import search
+    letters = open_dlq(options).letters
+    from reconsume.sidecar.dlq.dead_letters import search_letters
 
-    result = search(
-        there, policy, RedriveRequest(letter_filter, most_redrives), limit, scan, progress_line("matched"), states
-    )
+    request = RedriveRequest(wanted, most_redrives)
+    result = search_letters(letters, request, limit, scan, progress_line(), states)
     options.output.rows(LIST, [list_row(letter, verdict) for letter, verdict in result.letters], CUT)
-    sum_up(result)
+    matches = "matches" if result.matched == 1 else "match"
+    talk(f"looked at {plural(result.scanned, 'dead letter')}, {result.matched} {matches}")
+    if result.cut:
+        talk("incomplete: older dead letters were not looked at; --scan looks at more")
+    if result.matched > len(result.letters):
+        talk(f"incomplete: the newest {len(result.letters)} of {result.matched} are shown; --limit shows more")
     if not result.matched and result.scanned and state is None and not everything:
         talk("no open dead letter matches; --all also looks at those that were redriven or dismissed, and at copies")
+
+
+def states_of(text: str | None, *, everything: bool) -> frozenset[Eligibility]:
+    """Parse `--state`; None selects the open ones, and `everything` all. Raises BadParameter if a state is unknown."""
+    if text is None:
+        return frozenset(Eligibility) if everything else OPEN
+    try:
+        return frozenset(Eligibility(word.strip()) for word in text.split(","))
+    except ValueError as fault:
+        raise typer.BadParameter(f"--state is {', '.join(Eligibility)}") from fault
 
 
 @command(app, "show")
@@ -118,57 +132,34 @@ def show(
       reconsume dlq show orders:3:1024 -o table
       reconsume dlq show billing-DLQ:0:17
     """
-    _, there, policy = open_dlq(options)
-    from reconsume.sidecar.dlq.search import find_id
+    letters = open_dlq(options).letters
+    from reconsume.sidecar.dlq.dead_letters import find_letters
+    from reconsume.sidecar.dlq.settle import decision_of
 
-    result = find_id(there, policy, ident, scan, progress_line("found"))
+    result = find_letters(letters, ident, scan, progress_line())
     expect_letters(result, ident)
-    letter_journey, missing = (
-        (journey_of(there, result.letters[0][0], events)) if events else ([], "it was not asked for")
-    )
+    newest, verdict = result.letters[0]
+    journey, missing = journey_of(letters, newest, events)
     if missing:
         talk(f"the journey is not complete: {missing}")
-    print_letters(options, result, letter_journey, decision_on(there, *result.letters[0]))
+    made = decision_of(newest, letters.settlements()) if verdict is Eligibility.DISMISSED else None
+    print_letters(
+        options, result, journey, None if made is None else {"who": made.who, "at": clock(made.at), "why": made.why}
+    )
     return DONE
 
 
-def decision_on(there: DlqTopics, letter: Letter, verdict: Eligibility) -> Row | None:
-    """Return who dismissed a letter, when and why; None if nobody did. The journey forgets it with the events."""
-    from reconsume.sidecar.dlq.dismissal import decision_of
-
-    made = decision_of(letter, there.settlements()) if verdict is Eligibility.DISMISSED else None
-    return None if made is None else {"who": made.who, "at": clock(made.at), "why": made.why}
-
-
-def states_of(text: str | None, *, everything: bool) -> frozenset[Eligibility]:
-    """Parse `--state`; None selects the open ones, and `everything` all. Raises BadParameter if a state is unknown."""
-    if text is None:
-        return frozenset(Eligibility) if everything else OPEN
-    try:
-        return frozenset(Eligibility(word.strip()) for word in text.split(","))
-    except ValueError as fault:
-        raise typer.BadParameter(f"--state is {', '.join(Eligibility)}") from fault
-
-
-def sum_up(result: SearchResult) -> None:
-    """Print how many letters were scanned, and whether the result is complete."""
-    matches = "matches" if result.matched == 1 else "match"
-    talk(f"looked at {plural(result.scanned, 'dead letter')}, {result.matched} {matches}")
-    if result.cut:
-        talk("incomplete: older dead letters were not looked at; --scan looks at more")
-    if result.matched > len(result.letters):
-        talk(f"incomplete: the newest {len(result.letters)} of {result.matched} are shown; --limit shows more")
-
-
-def journey_of(there: DlqTopics, letter: Letter, most: int) -> tuple[list[Row], str]:
+def journey_of(letters: DeadLetters, letter: Letter, most: int) -> tuple[list[Row], str]:
     """Return the record's events as rows, and the reason why they may be incomplete."""
     from reconsume.sidecar.cli.retries.rows import journey
     from reconsume.sidecar.view.journey import read_journey
 
+    if not most:
+        return [], "it was not asked for"
     if letter.retry_state is None:
         return [], "the record's id is not known"
     since = letter.retry_state.first_failed_at or None
-    scan = read_journey(there.kafka, there.names, letter.id, since, most, lambda _read, _of: None)
+    scan = read_journey(letters.kafka, letters.names, letter.id, since, most, lambda _read, _of: None)
     return list(journey(scan.events)), scan.missing
 
 
@@ -185,9 +176,10 @@ def print_letters(options: Options, result: SearchResult, events: list[Row], dec
         rows[0]["dismissed"] = decision
         output.rows(LIST, rows)
         return
-    for number, (letter, verdict) in enumerate(result.letters):
-        decided = [{"field": f"dismissed: {name}", "value": value} for name, value in (decision or {}).items()]
-        output.rows(("field", "value"), [*letter_facts(letter, verdict), *(decided if number == 0 else ())])
+    decided = [{"field": f"dismissed: {name}", "value": value} for name, value in (decision or {}).items()]
+    for letter, verdict in result.letters:
+        output.rows(("field", "value"), [*letter_facts(letter, verdict), *decided])
+        decided = []
         value: dict[str, Any] = letter_row(letter, verdict)["value"]
         for line in value["shown"].split("\n") if value["shown"] else ():
             write(printable(line))
@@ -196,7 +188,174 @@ def print_letters(options: Options, result: SearchResult, events: list[Row], dec
     output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events], OF_A_JOURNEY)
 
 
-command(app, "redrive")(back.redrive)
-command(app, "export")(keep.export)
-command(app, "import")(keep.import_)
-command(app, "purge")(keep.purge)
+@command(app, "redrive")
+@takes_filter
+def redrive(
+    options: Options,
+    wanted: Filter,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="At most so many in this run.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.01, help="At most so many a second; as fast as it goes by default.")
+    ] = None,
+    most_redrives: Annotated[
+        int, typer.Option("--max-redrives", min=1, help="Leave what came back so often: it is quarantined.")
+    ] = MOST_REDRIVES,
+    forgotten: Annotated[
+        bool,
+        typer.Option("--forgotten", help="Also those so old that Kafka no longer knows whether they were redriven."),
+    ] = False,
+    who: Who = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Bring dead letters back.
+
+    Each goes to the ready topic, where it is due at once, with RECONSUMETIMES 0 and one more in RETRY_REDRIVES: its
+    retries begin anew. Copy, event and progress are one transaction, so that a redrive that was killed goes on when it
+    is run again, and each dead letter is redriven once, whatever filters it is met by. A plan is shown first.
+
+    One at a time: a second redrive of the group ends the first, between two transactions. What dies meanwhile waits
+    for the next run. Ends with 3 when Kafka refused some.
+
+    \b
+    Examples:
+      reconsume dlq redrive --reason http-503 --since 6h --dry-run
+      reconsume dlq redrive --topic orders --rate 50 --yes
+      reconsume dlq redrive --id orders:3:1024
+      reconsume dlq redrive --contains '"sku": "A-99"'
+    """
+    group = open_dlq(options, who)
+    from reconsume.sidecar.dlq.operations import Redrive  # the Kafka client is slow to import, and --help needs none
+
+    operation = Redrive(group.letters, RedriveRequest(wanted, most_redrives, forgotten), most, rate)
+    return carry_out(options, operation, group.who, group.actions, yes=yes, dry_run=dry_run)
+
+
+@command(app, "export")
+@takes_filter
+def export(
+    options: Options,
+    wanted: Filter,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="At most so many.")] = None,
+) -> int:
+    """Write dead letters as JSON lines.
+
+    One line a letter, with key, value and headers byte for byte as base64; a copy of a dead letter that counts has
+    `"copy": true`. `dlq import` takes such a file. Ends with 3 when some headers could not be read: such a letter
+    cannot be imported.
+
+    \b
+    Examples:
+      reconsume dlq export > dead.jsonl
+      reconsume dlq export --topic orders --since 2026-11-01T00:00:00Z > orders.jsonl
+    """
+    if options.format not in (None, Format.JSONL):
+        raise typer.BadParameter("an export is JSON lines: -o jsonl, or nothing")
+    letters = open_dlq(options).letters
+    from reconsume.sidecar.dlq.archive import export_lines
+    from reconsume.sidecar.dlq.dead_letters import LetterScan
+
+    count = unreadable = 0
+    with LetterScan(letters, RedriveRequest(wanted), progress_line(), only_shown=True) as scan:
+        for letter, line in export_lines(scan):
+            write(line)
+            count, unreadable = count + 1, unreadable + (letter.record.headers is None)
+            if count == most:
+                break
+        cut = "" if scan.records.complete else "; incomplete: --max"
+        talk(f"{count} exported, looked at {plural(scan.records.read, 'dead letter')}{cut}")
+    if unreadable:
+        talk(f"the headers of {unreadable} could not be read and are missing")
+    return PARTLY if unreadable else DONE
+
+
+@command(app, "import")
+def import_(
+    options: Options,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `dlq export` has written.")],
+    who: Annotated[str | None, typer.Option("--who", help="Who edited the values; user@host by default.")] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+) -> int:
+    """Import exported dead letters, and redrive edited ones.
+
+    Puts them back into the DLQ. Skips each dead letter that is in the DLQ already, by its id and its number of
+    redrives. If its line has another value, redrives it with that value, once, and with the header RETRY_EDITED, which
+    says who changed the value, when, and the SHA-256 of both values. The dead letter itself stays as it is. Importing a
+    file twice is harmless.
+
+    A file with a bad line is refused as a whole. An imported letter's time in the DLQ is that of the import. Ends with
+    3 when some letters were refused.
+
+    \b
+    Examples:
+      reconsume dlq import dead.jsonl
+      reconsume dlq import edited.jsonl --who ann --dry-run
+    """
+    group = open_dlq(options, who)
+    from reconsume.sidecar.dlq.archive import BEFORE, REFUSED, THERE, Import
+
+    letters, work = group.letters, Import(group.letters, file, group.who, dry_run=dry_run)
+    count = work.expect_good_lines()  # all lines are looked at before the first letter is written
+    if not dry_run and not yes:
+        edits = f"redrive the edited ones to {planned_target(letters.policy)}"
+        ask(f"Import up to {plural(count, 'dead letter')} into {', '.join(letters.topics)}, and {edits}?")
+
+    def rows() -> Iterator[Row]:
+        for letter, result in work.import_letters(stop, progress_line()):
+            topic = letter.record.source.topic
+            yield {"id": letter.id, "redrives": letter.redrives, "topic": topic, "result": result}
+
+    noted = nullcontext() if dry_run else group.actions.noted("import", group.who, file.name)
+    with noted as tally, stop_signal() as stop:
+        try:
+            options.output.rows(IMPORT, rows())
+        finally:
+            if tally is not None:
+                tally.records = work.changed
+    if stop.is_set():
+        raise KeyboardInterrupt
+    always, results = (work.imported, THERE), (work.imported, work.redriven, THERE, BEFORE)
+    shown = [result for result in results if work.counts[result] or result in always]
+    talk(", ".join(f"{work.counts[result]} {result}" for result in shown))
+    if not work.counts[REFUSED]:
+        return DONE
+    talk(f"{work.counts[REFUSED]} were refused; import the file again to try them again")
+    return PARTLY if work.changed else FAILED
+
+
+@command(app, "purge")
+def purge(
+    options: Options,
+    until: Annotated[
+        str, typer.Option("--until", metavar="WHEN", help="Delete what died before: 30d ago, or at an RFC 3339 time.")
+    ],
+    since: Since = None,
+    confirm: Annotated[
+        str | None, typer.Option("--confirm", metavar="GROUP", help="The group's name, instead of typing it.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Accepted as elsewhere, and needs --confirm.")] = False,
+    who: Who = None,
+    dry_run: DryRun = False,
+) -> int:
+    """Delete dead letters for good.
+
+    Kafka deletes only from a partition's beginning: what lies behind a dead letter that stays, stays too, and the plan
+    says how many those are, and how many that go were never redriven. Asks for the group's name. --yes is not enough:
+    in a script, name the group by --confirm.
+
+    \b
+    Examples:
+      reconsume dlq purge --until 30d --dry-run
+      reconsume dlq purge --until 2026-10-01T00:00:00Z
+    """
+    wanted, group = parsed_filter({}, since, until), open_dlq(options, who)
+    name = group.settings.group
+    if confirm not in (None, name):
+        raise typer.BadParameter(f"--confirm must be the group's name, {name}")
+    if yes and confirm is None and not dry_run:
+        raise typer.BadParameter(f"dead letters are deleted for good, so --yes needs --confirm {name}, too")
+    from reconsume.sidecar.dlq.operations import PurgeLetters
+
+    operation = PurgeLetters(group.letters, wanted, talk)
+    return carry_out(options, operation, group.who, group.actions, yes=confirm is not None, dry_run=dry_run)

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reconsume.sidecar.cli.terminal.output import Row, clock
 from reconsume.sidecar.dlq.letters import Eligibility, Letter
 from reconsume.sidecar.dlq.preview import one_line, preview
 
-if TYPE_CHECKING:
-    from reconsume.sidecar.dlq.plan import PlanCounts
-
 LIST = ("id", "died", "state", "reason", "text", "times", "redrives", "topic", "place", "fault")
 """What decides stands first: a narrow terminal leaves out columns from the end."""
 CUT = ("reason", "text", "fault")
 """Columns of long texts, which a narrow table cuts."""
-PLAN = ("action", "reason", "topic", "target", "letters", "why")
-
-BEFORE = {
-    Eligibility.READY: "redrive",
-    Eligibility.REDRIVEN: "redriven before",
-    Eligibility.QUARANTINED: "quarantined",
-    Eligibility.FORGOTTEN: "forgotten",
-    Eligibility.UNFIT: "unfit",
-    Eligibility.COPY: "copy",
-    Eligibility.DISMISSED: "dismissed",
-}
-AFTER = {**BEFORE, Eligibility.READY: "redriven"}
 
 
 def list_row(letter: Letter, verdict: Eligibility) -> Row:
@@ -45,26 +30,6 @@ def list_row(letter: Letter, verdict: Eligibility) -> Row:
         "place": letter.position,
         "fault": letter.fault,
     }
-
-
-def plan_rows(counts: PlanCounts, ready: str, most_redrives: int, *, done: bool) -> list[Row]:
-    """Return a row for each kind of letter, the redriven ones first. `ready` is the topic that they are written to."""
-    from reconsume.sidecar.dlq.plan import why
-
-    words = AFTER if done else BEFORE
-    kinds = sorted(counts.counts.items(), key=lambda item: (item[0].verdict != Eligibility.READY, -item[1], item[0]))
-    return [
-        {
-            "action": words[Eligibility(kind.verdict)] if kind.verdict in list(Eligibility) else kind.verdict,
-            "reason": kind.reason,
-            "topic": kind.topic,
-            "target": ready if kind.verdict == Eligibility.READY else "",
-            "letters": count,
-            "why": why(kind, most_redrives),
-            "ids": counts.samples[kind],
-        }
-        for kind, count in kinds
-    ]
 
 
 def letter_row(letter: Letter, verdict: Eligibility) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.hints import ABSENT
 from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings.checks import short_waits_of_instances
 from reconsume.sidecar.settings.group_policy import KEYS, levels_of, mend_levels, queues_of
 from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.waits import short_waits_of_instances
 from reconsume.topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:

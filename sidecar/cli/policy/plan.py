@@ -9,10 +9,9 @@ import typer
 
 from reconsume.sidecar.cli.terminal.output import Row
 from reconsume.sidecar.hints import hint
-from reconsume.sidecar.settings.group_policy import KEYS, dotted, flow, policy_values
+from reconsume.sidecar.settings.group_policy import KEYS, dotted, flow, policy_values, rule_named_by
 from reconsume.sidecar.settings.load import Loaded
 from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.rule_edits import rule_named_by
 from reconsume.topics.policy_record import PolicyRecord
 
 
@@ -56,8 +55,8 @@ def origin_of(loaded: Loaded, key: str, record: Mapping[str, object]) -> str:
     """Return where a value comes from: the record, its key in the configuration, or the default."""
     if key in record:
         return "record"
-    layers, path = loaded.layers, KEYS[key]
-    return (layers.origin(path) if layers.gives(path) else None) or "default"
+    path = KEYS[key]
+    return (loaded.layers.origin(path) if path in loaded.settings.configured else None) or "default"
 
 
 def rule_rows(settings: Settings) -> Iterator[Row]:

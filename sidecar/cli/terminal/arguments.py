@@ -72,12 +72,6 @@ def address(text: str, option: str) -> Listen:
         raise typer.BadParameter(f"{option} {fault}") from fault
 
 
-def address_text(address: Listen) -> str:
-    """Return an address as `address` parses it."""
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"unix:{address.path}" if address.path is not None else f"{host}:{address.port}"
-
-
 def tokens_in(file: Path) -> tuple[tuple[Token, ...], str]:
     """Read a token file: its tokens, and why not all of it can be used; empty if all can."""
     try:

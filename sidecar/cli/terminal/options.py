@@ -19,7 +19,7 @@ import typer
 from reconsume.sidecar.cli.terminal.exit_codes import exit_code
 from reconsume.sidecar.cli.terminal.output import Format, Output
 from reconsume.sidecar.hints import use_file
-from reconsume.sidecar.settings.layers import secret_of
+from reconsume.sidecar.settings.load import secret_of
 
 P = ParamSpec("P")
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY

@@ -111,11 +111,10 @@ class Output:
     def rows_after(self, shown: Iterable[Row], columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Print the rows of what was done, whose plan was `shown` by `talk_rows`.
 
-        Nobody reads the same table twice: on a terminal that shows both streams, equal rows are not printed again.
+        Nobody reads the same row twice: on a terminal that shows both streams, equal rows are not printed again.
         """
-        done = list(rows)
-        if not self.is_read_with_plan or done != list(shown):
-            self.rows(columns, done)
+        known = set(map(str, shown)) if self.is_read_with_plan else ()
+        self.rows(columns, [row for row in rows if str(row) not in known])
 
     def _table(self, columns: Sequence[str], rows: Iterable[Row], stream: TextIO, cut: Collection[str] = ()) -> None:
         on_terminal = stream.isatty() or "COLUMNS" in os.environ

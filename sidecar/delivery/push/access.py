@@ -18,8 +18,7 @@ from reconsume.sidecar.delivery.push.credentials import Credentials, digest_of_f
 from reconsume.sidecar.delivery.push.signature import SIGNED_ROOM, authenticated
 from reconsume.sidecar.delivery.push.target import Target
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.settings.header_globs import AUTHORIZATION, SIGNATURE
-from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.settings.deliver import AUTHORIZATION, SIGNATURE, Deliver
 
 LOOK_EVERY = 10.0
 """Seconds between two looks at the files, of the 30 s that are promised. Kubernetes takes a minute to replace them."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 from reconsume.sidecar.delivery.push.signature import LONGEST_TOKEN, secrets_in, token_in
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import read_plain
-from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.sidecar.tls_context import client_context
 
 CA, CERTIFICATE, KEY = "deliver.tls.ca_file", "deliver.tls.cert_file", "deliver.tls.key_file"

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from reconsume.sidecar.delivery.verdict import OUR_TYPE
-from reconsume.sidecar.settings.header_globs import EVENTS, as_servers_read, compared, is_reserved
+from reconsume.sidecar.settings.deliver import EVENTS, as_servers_read, compared, is_reserved
 from reconsume.topics.render_headers import DROPPED
 from reconsume.topics.retry_headers import Headers
 

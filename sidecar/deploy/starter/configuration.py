@@ -7,21 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import yaml
-
 from reconsume.sidecar.printable import printable
-from reconsume.sidecar.settings.faults import sentence
-from reconsume.sidecar.settings.fields import field_at, written
-from reconsume.sidecar.settings.layers import Layers
-from reconsume.sidecar.settings.load import STAND_INS, validate
-from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.group_policy import flow
+from reconsume.sidecar.settings.load import STAND_INS, Layers, validate
+from reconsume.sidecar.settings.model import ROWS, Settings
 from reconsume.sidecar.settings.yaml_text import read_yaml
 
 SERVERS = ("kafka", "bootstrap.servers")
 URL = ("deliver", "url")
 SERVER = re.compile(r"(?:[A-Za-z0-9._-]{1,255}|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
-WIDTH = 1_000_000
-"""Columns. It is so large that no value is folded."""
 PULL, RELAY = "pull", "relay"
 Path = tuple[str, ...]
 
@@ -129,7 +123,7 @@ def faults_of(answers: Answers, *, partly: bool = False) -> list[str]:
         if not answers.url and answers.mode == "push":
             tree["deliver"]["url"] = "http://127.0.0.1:1/"
     _, wrong = validate(tree)
-    sentences = [sentence(fault, Layers()) for fault in wrong]
+    sentences = Layers().problems(wrong)
     if any(fault.path == SERVERS for fault in wrong):
         return sentences
     return [*sentences, *map(printable, wrong_servers(answers.servers))]
@@ -167,12 +161,6 @@ def rendered(line: Line, values: Mapping[Path, Any]) -> str:
         return f"{indent}# {line.comment}\n{indent}# {line.path[-1]}: {line.example}\n"
     if line.path in SECTIONS:
         return f"{key}\n"
-    field = field_at(line.path)
-    value = values[line.path] if line.path in values or field is None else written(field, field.default)
+    row = ROWS.get(line.path)
+    value = values[line.path] if line.path in values or row is None else row.default
     return f"{key} {flow(value)}\n"
-
-
-def flow(value: object) -> str:
-    """Return a value as YAML on one line. A text that YAML could read as something else is quoted."""
-    text = yaml.safe_dump(value, default_flow_style=True, width=WIDTH, allow_unicode=True)
-    return text.removesuffix("...\n").strip()

@@ -11,9 +11,10 @@ from reconsume.sidecar.deploy.annotations import SidecarAnnotations
 from reconsume.sidecar.deploy.container import FILE, image
 from reconsume.sidecar.deploy.manifest_file import change_all
 from reconsume.sidecar.deploy.starter import placeholder
-from reconsume.sidecar.deploy.starter.configuration import Answers, flow
+from reconsume.sidecar.deploy.starter.configuration import Answers
 from reconsume.sidecar.deploy.starter.template import fill
 from reconsume.sidecar.deploy.workload import with_sidecar
+from reconsume.sidecar.settings.group_policy import flow
 
 LONGEST = 40
 """Characters of the workload's name. With a suffix, Kubernetes still accepts it as a label and a volume."""

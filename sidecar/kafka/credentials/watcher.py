@@ -21,7 +21,7 @@ from reconsume.sidecar.kafka.credentials.reachability import Unreachable, answer
 from reconsume.sidecar.kafka.credentials.registry import LOGIN, ClientCredentials, CredentialRegistry, Credentials
 from reconsume.sidecar.observability.repeats import KAFKA
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
-from reconsume.sidecar.settings.sections.kafka_secrets import BY_FOLDER, LARGEST_READ, Kafka
+from reconsume.sidecar.settings.kafka import BY_FOLDER, LARGEST_READ, Kafka
 
 LOOK_EVERY = 2.0
 """Seconds between two looks at the files, a handful of reads each. Kubernetes itself takes a minute to replace them."""

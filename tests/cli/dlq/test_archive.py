@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconsume.sidecar.cli.dlq.archive import LONGEST_LINE, read_letters
+from reconsume.sidecar.dlq.archive import LONGEST_LINE, read_letters
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.settings.policy import build_policy
 from tests.support.kafka.group_topics import GroupTopics

@@ -15,8 +15,7 @@ import pytest
 
 from reconsume.sidecar.api.app import Access, build_app
 from reconsume.sidecar.api.settle import MOST_AT_ONCE, Settle, settle_routes
-from reconsume.sidecar.dlq.decisions import Decided
-from reconsume.sidecar.dlq.queue_settler import NotWaitingError
+from reconsume.sidecar.dlq.settle_request import Decided, NotWaitingError, SettleRequest
 from reconsume.sidecar.errors import BrokerError, ContractError, LetterError
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.topics.events import State, event_of
@@ -35,15 +34,15 @@ class Settler:
 
     def __init__(self) -> None:
         self.decided: Decided | Exception = DONE
-        self.calls: list[tuple[str, str, str, str]] = []
+        self.calls: list[SettleRequest] = []
         self.client_of: Callable[[weakref.ref[threading.Event]], None] = lambda _client: None
         self.go = threading.Event()
         self.go.set()
 
-    def __call__(self, ident: str, how: str, why: str, by: str) -> Decided:
+    def __call__(self, request: SettleRequest) -> Decided:
         client = threading.Event()  # it stands for what a call makes, and can be referred to weakly
         self.client_of(weakref.ref(client))
-        self.calls.append((ident, how, why, by))
+        self.calls.append(request)
         assert self.go.wait(30)
         if isinstance(self.decided, Exception):
             raise self.decided.__class__(str(self.decided))

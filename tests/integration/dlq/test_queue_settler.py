@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.dlq.decisions import Decided
-from reconsume.sidecar.dlq.queue_settler import NotWaitingError, QueueSettler
+from reconsume.sidecar.dlq.dead_letters import DeadLetters
+from reconsume.sidecar.dlq.settle import Settler, waiting_in
+from reconsume.sidecar.dlq.settle_request import Decided, NotWaitingError, SettleRequest
 from reconsume.sidecar.dlq.settlements import SettlementWriter
-from reconsume.sidecar.dlq.topics import DlqTopics
-from reconsume.sidecar.dlq.waiting import waiting_in
 from reconsume.sidecar.errors import BrokerError, LetterError
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.events import Event
@@ -63,8 +62,8 @@ class Events:
 
 
 @pytest.fixture(scope="module")
-def there(group: GroupTopics) -> DlqTopics:
-    return DlqTopics({"bootstrap.servers": group.bootstrap}, group.names, group.mains)
+def there(group: GroupTopics, policy: Policy) -> DeadLetters:
+    return DeadLetters({"bootstrap.servers": group.bootstrap}, policy)
 
 
 @pytest.fixture(scope="module")
@@ -72,59 +71,61 @@ def policy(group: GroupTopics, tmp_path_factory: pytest.TempPathFactory) -> Poli
     return build_policy(settings_of(group, tmp_path_factory.mktemp("settler")), "test")
 
 
+def seen(ident: str, how: str = "commit") -> SettleRequest:
+    return SettleRequest(ident, how, "seen", "ann")
+
+
 def written(group: GroupTopics) -> list[bytes | None]:
     return [row.key for row in dump(group.bootstrap, group.names.policy)]
 
 
 def test_what_is_written_is_not_called_lost_where_its_event_cannot_be_read(
-    group: GroupTopics, there: DlqTopics, policy: Policy
+    group: GroupTopics, there: DeadLetters
 ) -> None:
     events, ident = Events(), f"{group.main}:0:1"
-    settler = QueueSettler(there, lambda: policy, "key", events)
-    decided = settler.decide(settler.find(ident, "commit"), "seen", "ann", within=0.5)
+    settler = Settler(there, "key", events)
+    decided = settler.decide(settler.find(ident, "commit"), seen(ident), within=0.5)
     assert (decided, events.readings > 1) == (Decided(None), True)
     assert written(group)[-1] == b"settle/" + ident.encode()
 
 
 def test_nothing_is_written_for_what_cannot_be_settled_or_is_not_read_in_time(
-    group: GroupTopics, there: DlqTopics, policy: Policy
+    group: GroupTopics, there: DeadLetters
 ) -> None:
     before, head = written(group), f"{group.main}:0:0"
-    settler = QueueSettler(there, lambda: policy, "key", lambda _ident, _since: ())
+    settler = Settler(there, "key", lambda _ident, _since: ())
     for ident in (f"{group.main}:0:9", f"{group.main}:7:0", "others:0:0", "none", ""):
         with pytest.raises(NotWaitingError):
-            settler.settle(ident, "commit", "seen", "ann")
+            settler.settle(seen(ident))
     with pytest.raises(LetterError, match=head):
-        settler.settle(f"{group.main}:0:1", "retry-now", "seen", "ann")
+        settler.settle(seen(f"{group.main}:0:1", "retry-now"))
     with pytest.raises(BrokerError, match="nothing was decided"):
-        settler.settle(head, "commit", "seen", "ann", within=1e-6)
+        settler.settle(seen(head), within=1e-6)
     with pytest.raises(NotWaitingError):
-        QueueSettler(there, lambda: policy, None, lambda _ident, _since: ()).settle(head, "commit", "seen", "ann")
+        Settler(there, None, lambda _ident, _since: ()).settle(seen(head))
     assert written(group) == before
 
 
-def test_what_is_kept_of_a_queue_has_no_value(group: GroupTopics, there: DlqTopics, policy: Policy) -> None:
-    kept = waiting_in(there, policy, Partition(group.queues[0], 0))
+def test_what_is_kept_of_a_queue_has_no_value(group: GroupTopics, there: DeadLetters) -> None:
+    kept = waiting_in(there, Partition(group.queues[0], 0), lambda _read, _of: None)
     assert {ident: (record.key, record.value) for ident, record in kept.items()} == {
         f"{group.main}:0:{offset}": (b"ada", None) for offset in range(2)
     }
 
 
-def test_calls_leave_no_client_behind_whether_they_settle_or_not(
-    group: GroupTopics, there: DlqTopics, policy: Policy
-) -> None:
+def test_calls_leave_no_client_behind_whether_they_settle_or_not(group: GroupTopics, there: DeadLetters) -> None:
     """In a sidecar each client is seven threads, and a reference cycle stays for a minute."""
-    settler = QueueSettler(there, lambda: policy, "key", lambda _ident, _since: ())
+    settler = Settler(there, "key", lambda _ident, _since: ())
     head = f"{group.main}:0:0"
 
     def calls() -> None:
-        settler.decide(settler.find(head, "commit"), "seen", "ann", within=0.01)
+        settler.decide(settler.find(head, "commit"), seen(head), within=0.01)
         with pytest.raises(NotWaitingError):
-            settler.settle(f"{group.main}:0:9", "commit", "seen", "ann")
+            settler.settle(seen(f"{group.main}:0:9"))
         with pytest.raises(LetterError):
-            settler.settle(f"{group.main}:0:1", "retry-now", "seen", "ann")
+            settler.settle(seen(f"{group.main}:0:1", "retry-now"))
         with pytest.raises(BrokerError):
-            settler.settle(head, "commit", "seen", "ann", within=1e-6)
+            settler.settle(seen(head), within=1e-6)
 
     with uncollected():
         calls()

@@ -20,9 +20,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from reconsume.sidecar.dlq.archive import Importer
+from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.dlq.letters import Filter, RedriveRequest
 from reconsume.sidecar.dlq.redriver import Redriver
-from reconsume.sidecar.dlq.topics import DlqTopics
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.settings.load import load
 from reconsume.sidecar.settings.policy import build_policy
@@ -111,18 +111,18 @@ def test_a_redrive_and_an_import_that_fail_at_their_start_leave_no_client(
     kind, operation, name = LACKING[right]
     settings = load(file)
     policy = build_policy(settings, "redrive:test")
-    topics = DlqTopics(settings.kafka, settings.names, settings.topic_names)
+    letters = DeadLetters(settings.kafka, policy)
 
     def redrive() -> None:
-        with Redriver(topics, policy, RedriveRequest(Filter()), threading.Event()) as redriver:
-            redriver.run(None, None, lambda scan, found: None)
+        with Redriver(letters, RedriveRequest(Filter()), threading.Event()) as redriver:
+            redriver.run(None, None, lambda read, of: None)
 
     def fail() -> None:
         with pytest.raises(BrokerError, match=right):
             redrive()
         if kind is ResourceType.TRANSACTIONAL_ID:
             with pytest.raises(BrokerError, match=right):
-                Importer(topics, policy, [], lambda scan, found: None)
+                Importer(letters)
 
     with denied(group, kind, name(group), operation):
         fail()

@@ -19,7 +19,7 @@ from reconsume.sidecar.doctor.findings import Status
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import InstanceHeard, SubscriptionRecord, instance_key, render_record

@@ -18,8 +18,8 @@ from reconsume.sidecar.doctor.checks.service import (
     service,
 )
 from reconsume.sidecar.doctor.findings import Finding, Status
+from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.sections.deliver import Deliver
 from tests.support.kafka.certificates import Authority
 from tests.support.service.greeter import Greeter
 from tests.support.service.stub_service import StubService, Talk, answer, ok

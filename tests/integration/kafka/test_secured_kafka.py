@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reconsume.sidecar.kafka.credentials.reachability import Unreachable, answers
-from reconsume.sidecar.settings.sections.kafka_secrets import Kafka
+from reconsume.sidecar.settings.kafka import Kafka
 from reconsume.topics.acls import GroupShape, User, permissions_of
 from reconsume.topics.names import Kind
 from tests.integration.kafka.token_server import token_server

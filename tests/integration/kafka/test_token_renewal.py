@@ -8,7 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer
 
-from reconsume.sidecar.settings.sections.kafka_secrets import Kafka
+from reconsume.sidecar.settings.kafka import Kafka
 from tests.integration.kafka.token_server import token_server
 from tests.support.canary import CANARY
 from tests.support.deadline import until

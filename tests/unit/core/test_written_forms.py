@@ -13,9 +13,8 @@ from reconsume.sidecar.core.policy import InPlace, Policy
 from reconsume.sidecar.core.progress import SPAN, Progress
 from reconsume.sidecar.core.progress_codec import decode, encode
 from reconsume.sidecar.core.record import Partition, Record
-from reconsume.sidecar.dlq.letters import Filter, RedriveRequest, read_letter
+from reconsume.sidecar.dlq.letters import Filter, RedriveRequest, read_letter, redrive
 from reconsume.sidecar.dlq.redrive_history import Eligibility, RedriveHistory, eligibility
-from reconsume.sidecar.dlq.redrive_target import redrive
 from reconsume.topics.events import Event, State, decode_event
 from reconsume.topics.headers_fast import parse_rendered
 from reconsume.topics.levels import LONGEST

@@ -32,7 +32,7 @@ def test_the_configuration_is_sound_and_its_token_is_private(tmp_path: Path) -> 
     for view in (False, True):
         settings, faults = validate({**tree, **sections(tmp_path, (8471, 8473), "t" * 16, view=view)})
         assert settings is not None, faults
-        assert (settings.listen.port, settings.ui.address.port, settings.view.enabled) == (8471, 8473, view)
+        assert (settings.api.listen.port, settings.ui.listen.port, settings.view.enabled) == (8471, 8473, view)
         assert settings.operators.token_file is not None
         assert Path(settings.operators.token_file).read_text("utf-8") == "t" * 16
         assert Path(settings.operators.token_file).stat().st_mode & 0o077 == 0

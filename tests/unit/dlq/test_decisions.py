@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reconsume.sidecar.dlq.decisions import Decided, decision_about, fault_of_decision, has_ended, outcome_of
-from reconsume.sidecar.dlq.waiting import WaitingRecord
+from reconsume.sidecar.dlq.settle import (
+    WaitingRecord,
+    decision_about,
+    fault_of_decision,
+    has_ended,
+    outcome_of,
+)
+from reconsume.sidecar.dlq.settle_request import Decided
 from reconsume.topics.events import Event, State, event_of
 from reconsume.topics.partition import Partition
 from reconsume.topics.policy_record import WAYS, fault_of_settlement

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.dlq import key_orders
-from reconsume.sidecar.dlq.key_orders import KeyOrders
-from reconsume.sidecar.dlq.letters import Letter
-from reconsume.sidecar.dlq.redrive_target import redrive, target_of
+from reconsume.sidecar.dlq import redriver
+from reconsume.sidecar.dlq.letters import Letter, redrive
+from reconsume.sidecar.dlq.redriver import KeyOrders
 from reconsume.sidecar.dlq.settlements import NONE
 from reconsume.sidecar.errors import ContractError
 from reconsume.topics.events import Event, State, decode_event
@@ -33,9 +33,9 @@ def letter(number: int = 0, offset: int = 7, **more: object) -> Letter:
 class There:
     """A cluster with two partitions of each topic but those that are missing, and the ends of its logs."""
 
-    def __init__(self, missing: Collection[str] = (), ladder: bool = False) -> None:
+    def __init__(self, missing: Collection[str] = (), ladder: bool = False, policy: Policy = QUEUED) -> None:
         self.has_ladder = ladder
-        self.names, self.kafka = QUEUED.names, {}
+        self.policy, self.names, self.kafka = policy, policy.names, {}
         self.ends = {Partition("orders", 0): 40, Partition("orders", 1): 50}
         self.ends |= {Partition(QUEUE, number): 9 for number in (0, 1)}
         self.cluster = SimpleNamespace(find=lambda names: self._find(names, missing))
@@ -65,12 +65,12 @@ def there(monkeypatch: pytest.MonkeyPatch) -> There:
             assert not cached
             return 0, here.ends[Partition(asked.topic, asked.partition)]
 
-    monkeypatch.setattr(key_orders, "Consumer", Ends)
+    monkeypatch.setattr(redriver, "Consumer", Ends)
     return here
 
 
 def test_letters_go_behind_the_end_of_their_partition_one_after_the_other(there: There) -> None:
-    orders = KeyOrders(there, QUEUED)  # type: ignore[arg-type]
+    orders = KeyOrders(there)  # type: ignore[arg-type]
     batch = [letter(0, 7), letter(1, 8), letter(0, 3)]
     assert orders.of(batch) == [Order(40, 10), Order(50, 10), Order(40, 11)]
     there.ends[Partition(QUEUE, 0)] = 12  # two copies, and the end of their transaction
@@ -102,16 +102,16 @@ def test_what_a_forged_letter_says_of_its_place_means_nothing() -> None:
 
 
 def test_a_letter_of_a_partition_that_is_not_there_has_no_place(there: There) -> None:
-    orders = KeyOrders(there, QUEUED)  # type: ignore[arg-type]
+    orders = KeyOrders(there)  # type: ignore[arg-type]
     assert orders.fault_of(letter(9, 1)) == f"there is no orders[9] and no {QUEUE}[9]"
     assert orders.fault_of(letter(1, 1)) == ""
 
 
 def test_without_a_ladder_letters_go_to_the_ready_topic() -> None:
     rules = policy()
-    orders = KeyOrders(There(), rules)  # type: ignore[arg-type]
+    orders = KeyOrders(There(policy=rules))  # type: ignore[arg-type]
     assert (orders.topics, orders.any, orders.of([letter()])) == ((), None, [None])
-    assert target_of(rules.names, orders.topics) == "billing-RETRY"
+    assert orders.target == "billing-RETRY"
 
 
 @pytest.mark.parametrize(("drained", "queues"), [(True, (QUEUE,)), (False, ())])
@@ -119,9 +119,9 @@ def test_the_ladder_of_the_groups_policy_counts_as_one_of_the_configuration(
     drained: bool, queues: tuple[str, ...]
 ) -> None:
     rules = replace(policy(), drained=drained)
-    assert KeyOrders(There(ladder=True), rules).topics == queues  # type: ignore[arg-type]
+    assert KeyOrders(There(ladder=True, policy=rules)).topics == queues  # type: ignore[arg-type]
 
 
 def test_a_missing_queue_topic_is_named() -> None:
     with pytest.raises(ContractError, match=QUEUE):
-        KeyOrders(There(missing=[QUEUE]), QUEUED)  # type: ignore[arg-type]
+        KeyOrders(There(missing=[QUEUE]))  # type: ignore[arg-type]

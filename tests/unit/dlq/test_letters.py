@@ -8,9 +8,8 @@ import json
 import pytest
 
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited, read_letter
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited, read_letter, redrive
 from reconsume.sidecar.dlq.redrive_history import RedriveHistory, RedrivenRange, eligibility
-from reconsume.sidecar.dlq.redrive_target import redrive
 from reconsume.topics.dead_letter_headers import DEAD_LETTER, EDITED, dead_letter_headers
 from reconsume.topics.events import Event, State, decode_event
 from reconsume.topics.render_headers import render_retry_headers

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.waiting_keys import WaitingRecord
-from reconsume.sidecar.dlq.parked_settler import Look, look_of
+from reconsume.sidecar.dlq.settle import Ended, ended_of
 from reconsume.topics.policy_record import SettlementRecord
 from reconsume.topics.retry_order import Order
 
@@ -31,7 +31,8 @@ PARKED = WaitingRecord(
 )
 TRIED = replace(PARKED, settled="ours")
 TRIED_BY_THEM = replace(PARKED, settled="theirs")
-OPEN, DONE, OTHERS = Look(), Look(done=frozenset({ID})), Look(others=frozenset({ID}))
+OPEN: dict[str, Ended] = {}
+DONE, OTHERS = {ID: Ended.DONE}, {ID: Ended.OTHERS}
 
 
 @pytest.mark.parametrize(
@@ -49,8 +50,8 @@ OPEN, DONE, OTHERS = Look(), Look(done=frozenset({ID})), Look(others=frozenset({
     ],
 )
 def test_only_a_decision_that_still_stands_is_called_done(
-    waits: WaitingRecord | None, present: SettlementRecord | None, look: Look
+    waits: WaitingRecord | None, present: SettlementRecord | None, look: dict[str, Ended]
 ) -> None:
     """And so only such a one is taken out of the topic: one that somebody made later is never lost by it."""
     states: Mapping[str, WaitingRecord] = {} if waits is None else {ID: waits}
-    assert look_of({ID: OURS}, states, {} if present is None else {ID: present}) == look
+    assert ended_of({ID: OURS}, states, {} if present is None else {ID: present}) == look

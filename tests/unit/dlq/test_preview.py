@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from reconsume.sidecar.dlq.preview import SHOWN, indented, looked_at, one_line, preview
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-)
+from reconsume.sidecar.dlq.preview import SHOWN, looked_at, one_line, preview
 
 
 @pytest.mark.parametrize(
@@ -33,13 +24,6 @@ JSON = st.recursive(
 )
 def test_a_value_is_shown_as_what_it_is(value: bytes | None, kind: str, shown: str) -> None:
     assert looked_at(value) == (kind, shown)
-
-
-@given(JSON, st.sampled_from([None, 3]))
-def test_indented_json_is_what_it_was(tree: object, indent: int | None) -> None:
-    text = json.dumps(tree, indent=indent, ensure_ascii=False)
-    assert json.loads(indented(text)) == tree
-    assert indented(text) == json.dumps(tree, indent=2, ensure_ascii=False)
 
 
 def test_of_a_long_value_the_beginning_is_shown_and_that_is_said() -> None:

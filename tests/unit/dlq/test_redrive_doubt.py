@@ -25,7 +25,7 @@ class Told:
     def __init__(self, *says: RedriveHistory) -> None:
         self.says, self.seconds = list(says), 0.0
 
-    def pasts(self, *_: object, **__: object) -> dict[Partition, RedriveHistory]:
+    def histories(self, *_: object, **__: object) -> dict[Partition, RedriveHistory]:
         return {DLQ: self.says.pop(0) if len(self.says) > 1 else self.says[0]}
 
     def monotonic(self) -> float:
@@ -39,10 +39,10 @@ def happened(monkeypatch: pytest.MonkeyPatch, sure_after_s: float, *says: Redriv
     """Return what a redrive makes of these answers."""
     told, one = Told(*says), Redriver.__new__(Redriver)
     monkeypatch.setattr(redriver, "time", told)
-    monkeypatch.setattr(one, "_renewed", lambda: None)
     unused: Any = None
-    one._topics, one._reader, one._layout, one._pasts = told, unused, {DLQ: unused}, {DLQ: BEFORE}  # type: ignore[assignment]
-    return one._happened({DLQ: AFTER}, sure_after_s)
+    one._letters, one._reader, one._layout, one._histories = told, unused, {DLQ: unused}, {DLQ: BEFORE}  # type: ignore[assignment]
+    one._after = {DLQ: AFTER}
+    return one._has_happened([], sure_after_s)
 
 
 def test_that_it_did_not_happen_is_believed_when_kafka_goes_on_saying_so(monkeypatch: pytest.MonkeyPatch) -> None:

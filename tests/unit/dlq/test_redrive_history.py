@@ -16,6 +16,7 @@ from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRe
 from reconsume.sidecar.dlq.redrive_history import (
     LONGEST,
     Copies,
+    RedriveCourse,
     RedriveHistory,
     RedrivenRange,
     claimed,
@@ -24,9 +25,9 @@ from reconsume.sidecar.dlq.redrive_history import (
     encode_past,
     first_open,
     fits,
+    read_from,
     tidied,
 )
-from reconsume.sidecar.dlq.redriven_range import Course, read_from
 from reconsume.topics.dead_letter_headers import EDITED
 from reconsume.topics.retry_headers import RetryState
 from tests.sim.samples import WALL, record
@@ -90,7 +91,7 @@ def run(
     done, batch, aside = list[int](), list[int](), list[int]()
     asked = next((at for at, letter in enumerate(log) if letter.record.timestamp >= wish.filter.since), len(log))
     start = read_from(wish, past, first_open(wish, past, asked))
-    course = Course(wish, past, start)
+    course = RedriveCourse(wish, past, start)
 
     def transactions() -> None:
         nonlocal past
@@ -299,7 +300,7 @@ def test_a_wider_redrive_makes_narrower_ones_needless() -> None:
     wide = request(most_redrives=5)
     claims = tuple(span(Filter(reasons=(f"r{n}",), since=WALL, below=3), n) for n in range(1, 9))
     before = RedriveHistory("t", WALL - 1_000, claims)
-    past = tidied(Course(wide, before, 0).advanced(before, [4], []), 0)
+    past = tidied(RedriveCourse(wide, before, 0).advanced(before, [4], []), 0)
     assert past.claims == (*claims[5:], span(claimed(wide, past), 5))
 
 

@@ -246,7 +246,7 @@ def test_differing_subscriptions_are_said_once_until_they_agree(
     with caplog.at_level(logging.INFO):
         run(good(tmp_path, *SETS), work)
     warning, over = [record.getMessage() for record in caplog.records]
-    assert "here {orders: *}, other {orders: TagA}; give all of them the same topics and tags, or each" in warning
+    assert "here {orders: '*'}, other {orders: TagA}; give all of them the same topics and tags, or each" in warning
     assert over == "all instances want the same records again"
 
 

@@ -12,6 +12,7 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.group_policy.state import MOST_KEPT, OF_INSTANCE, ControlState, control_record
 from reconsume.sidecar.settings.group_policy import KEYS
 from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.table import written
 from reconsume.topics.hold_record import CLOCKS_DIFFER_MS, LONGEST_HOLD_MS, MOST_HOLDS, HoldHeard
 from reconsume.topics.policy_record import (
     LONGEST_WHY,
@@ -76,7 +77,7 @@ def test_a_running_instance_keeps_all_settings_that_no_policy_may_change(seed: i
     settings = good(tmp_path, *SETS)
 
     def others(of: Settings) -> dict[str, Any]:
-        tree = of.model_dump()
+        tree = written(of)
         for section, field in KEYS.values():
             tree[section].pop(field)
         return tree

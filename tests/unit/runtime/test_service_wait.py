@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconsume.sidecar.runtime.service_wait import WARN_AFTER, WARN_EVERY, ServiceWait
-from reconsume.sidecar.settings.sections.deliver import Deliver
+from reconsume.sidecar.settings.deliver import Deliver
 
 PUSH = Deliver(url="http://127.0.0.1:8081/events?key=secret")
 GUARDED = Deliver(url="http://127.0.0.1:8080/", health_url="http://127.0.0.1:8080/health")

@@ -168,7 +168,7 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
         ("just text\n", "must hold keys and values"),
         ("group: a\ngroup: b\n", "group: is written twice, on lines 1 and 2"),
         ("deliver:\n  url: a\n  mode: push\n  url: b\n", "deliver.url: is written twice, on lines 2 and 4"),
-        ("topics: &a [*a]\n", "is not YAML on line 1, column 9: an alias refers to the value that holds it"),
+        ("topics: &a [*a]\n", "is not YAML on line 1, column 13: an alias refers to the value that holds it"),
         ("group: 2026-13-45\n", "holds a value that cannot be read"),
         ("group: !!python/object:os.system x\n", "is not YAML on line 1"),
         ("group: \x00\n", "is not YAML"),

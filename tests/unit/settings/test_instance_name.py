@@ -13,9 +13,10 @@ def test_it_is_the_pods_name_and_its_namespace(tmp_path: Path) -> None:
     assert instance_name(good(tmp_path), {"POD_NAME": "billing-0"}) == "billing-0"
 
 
-def test_pods_of_one_name_in_two_namespaces_are_two() -> None:
+def test_pods_of_one_name_in_two_namespaces_are_two(tmp_path: Path) -> None:
     """Given two StatefulSets of one group, then neither fences the other."""
-    names = {instance_name(None, {"POD_NAME": "billing-0", "POD_NAMESPACE": space}) for space in ("a", "b")}  # type: ignore[arg-type]
+    settings = good(tmp_path)
+    names = {instance_name(settings, {"POD_NAME": "billing-0", "POD_NAMESPACE": space}) for space in ("a", "b")}
     assert len(names) == 2
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.masking import MASK
+from reconsume.sidecar.settings.kafka import FIXED, LIMITS
 from reconsume.sidecar.settings.load import effective, load, load_with_origins
-from reconsume.sidecar.settings.sections.kafka import FIXED, LEAST_MS
 from tests.support.sidecar.settings import good, problems, write_good
 
 SECRETS = [
@@ -62,8 +62,7 @@ def test_false_is_yamls_false_too(tmp_path: Path) -> None:
     [
         ("kafka.transaction.timeout.ms=60000", "must be 5000 to 10000"),
         ("kafka.transaction.timeout.ms=soon", "must be 5000 to 10000"),
-        *((f"kafka.{name}=1", f"must be at least {least}") for name, least in LEAST_MS.items()),
-        *((f"kafka.{name}={least - 1}", f"must be at least {least}") for name, least in LEAST_MS.items()),
+        *((f"kafka.{name}={limit.low - 1}", f"must be {limit.words}") for name, limit in LIMITS.items()),
         ("kafka.message.timeout.ms=-1", "must be at least 1000"),
         ("kafka.socket.timeout.ms=soon", "must be at least 1000"),
         ("kafka.retry.backoff.ms=60000", "must be at most 5000"),

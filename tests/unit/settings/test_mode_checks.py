@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.sidecar.settings.checks import CHECKS, CONFLICTS
+from reconsume.sidecar.settings.model import ROWS
 from reconsume.sidecar.settings.policy import build_policy
 from tests.support.sidecar.settings import good, problems, write_good
+
+
+def test_every_check_reads_settings_that_exist() -> None:
+    known = {".".join(path) for path in ROWS}
+    assert {name for one in CONFLICTS for name in (*one.settings, *one.when)} <= known
+    assert {name for _, reads in CHECKS for name in reads} <= known
+
 
 ORDER, BROADCAST = "deliver.order=key", "deliver.broadcast=true"
 LADDER = "retry.ordered_ladder=[10s, 1h]"

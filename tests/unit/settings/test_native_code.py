@@ -14,8 +14,8 @@ import confluent_kafka
 import pytest
 
 from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.kafka import check_property
 from reconsume.sidecar.settings.load import load
-from reconsume.sidecar.settings.sections.kafka import check_property
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import problems, write_good
 

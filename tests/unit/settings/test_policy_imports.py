@@ -23,9 +23,7 @@ def test_the_policy_is_made_of_few_modules() -> None:
     assert 0 < len(loaded_by("from reconsume.sidecar.settings.policy import build_policy")) < MOST
 
 
-@pytest.mark.parametrize(
-    "behind", ["reconsume.sidecar.dlq.search, reconsume.sidecar.dlq.topics, reconsume.sidecar.kafka.client_check"]
-)
+@pytest.mark.parametrize("behind", ["reconsume.sidecar.dlq.dead_letters, reconsume.sidecar.kafka.client_check"])
 def test_the_list_of_dead_letters_loads_nothing_of_a_running_sidecar(behind: str) -> None:
     modules = loaded_by(f"import reconsume.sidecar.cli, {behind}")
     assert "reconsume.sidecar.cli.dlq.commands" in modules

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from reconsume.sidecar.settings.fields import json_schema, leaves
 from reconsume.sidecar.settings.load import validate
-from reconsume.sidecar.settings.reference import markdown_page, reference
+from reconsume.sidecar.settings.model import LEAVES
+from reconsume.sidecar.settings.reference import json_schema, markdown_page, reference
 from tests.support.sidecar.settings import GOOD
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -86,7 +87,7 @@ def test_the_full_file_of_the_interface_sets_only_defaults() -> None:
     smallest, _ = validate(yaml.safe_load(GOOD))
     assert full is not None
     assert smallest is not None
-    assert full.model_copy(update={"topics": smallest.topics}) == smallest
+    assert replace(full, topics=smallest.topics) == smallest
 
 
 @pytest.mark.parametrize(
@@ -118,9 +119,8 @@ def test_the_schema_takes_a_property_that_repeats_our_own_value(value: object) -
 
 
 def test_every_setting_is_described_in_a_sentence() -> None:
-    for path, field in leaves():
-        assert field.description, path
-        assert field.description.endswith("."), path
+    for path, row in LEAVES.items():
+        assert row.meaning.endswith("."), path
 
 
 def test_the_reference_gives_every_default_as_it_is_written() -> None:

@@ -28,7 +28,7 @@ def test_a_relay_needs_no_url() -> None:
         ("deliver.timeout=5s", "deliver.timeout"),
         ("deliver.leave_after=5s", "deliver.leave_after"),
         ("deliver.dead_letter_statuses=[422]", "deliver.dead_letter_statuses"),
-        ("topics=[{name: orders, tags: A}]", "topics = A: tags"),
+        ("topics=[{name: orders, tags: A}]", "topics[0].tags = A: has no effect"),
         ("topics=[{name: orders, path: /orders}]", "topics[0].path"),
         ("topics=[{name: orders, rate: 5/s}]", "topics[0].rate"),
         ("deliver.rate=5/s", "deliver.rate"),

@@ -10,8 +10,8 @@ import pytest
 
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.settings import load
+from reconsume.sidecar.settings.kafka import FILED, Kafka
 from reconsume.sidecar.settings.load import effective, load_with_origins
-from reconsume.sidecar.settings.sections.kafka_secrets import FILED, Kafka
 from tests.support.canary import CANARY, betrays
 from tests.support.sidecar.settings import good, problems, write_good
 
@@ -130,13 +130,6 @@ def test_the_secret_of_a_tls_user_gives_its_keys_and_never_its_ca(tmp_path: Path
         "ssl.certificate.location": str(tmp_path / "user.crt"),
         "ssl.key.location": str(tmp_path / "user.key"),
     }
-
-
-def test_a_store_is_taken_where_there_are_no_pem_files(tmp_path: Path) -> None:
-    secret(tmp_path, "user.p12")
-    secret(tmp_path, "user.password")
-    kafka = good(tmp_path, f"kafka_secret={tmp_path}").kafka
-    assert (kafka["ssl.keystore.location"], kafka["ssl.keystore.password"]) == (str(tmp_path / "user.p12"), CANARY)
 
 
 def test_what_the_configuration_says_itself_wins(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.sidecar.settings.checks_of_topics import without_effect
+from reconsume.sidecar.settings.checks import without_effect
 from reconsume.topics.rates import Rate
 from tests.support.sidecar.settings import good, problems, write_good
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.sidecar.settings.yaml_bounds import MOST
-from reconsume.sidecar.settings.yaml_text import read_yaml
+from reconsume.sidecar.settings.yaml_text import MOST, read_yaml
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import GOOD, problems, write_good
 

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.outcome import Failed
-from reconsume.sidecar.dlq.letters import Letter
-from reconsume.sidecar.dlq.redrive_target import redrive
+from reconsume.sidecar.dlq.letters import Letter, redrive
 from reconsume.spark.consumer.record import ParsedRecord
 from reconsume.topics import transitions
 from reconsume.topics.partition import Partition

@@ -14,7 +14,6 @@ from reconsume.sidecar.ui.letter_form import (
     STATES,
     BadFormError,
     LetterSearch,
-    audit_facts,
     parse_rate,
     parse_search,
     parse_selection,
@@ -117,8 +116,8 @@ def test_a_rate_that_is_none_is_refused(text: str) -> None:
 
 def test_the_audit_log_has_each_condition_and_nothing_else() -> None:
     asked = parse_search({"key": "k", "contains": "v", "state": "ready", "since": "1h"}, NOW)
-    assert audit_facts(asked) == {"key": ["k"], "contains": ["v"], "state": "ready", "since": NOW - 3_600_000}
-    assert audit_facts(LetterSearch({}, Filter(ids=(PLACE,)), frozenset(Eligibility))) == {"id": [PLACE]}
+    assert asked.facts == {"key": ["k"], "contains": ["v"], "state": "ready", "since": NOW - 3_600_000}
+    assert LetterSearch({}, Filter(ids=(PLACE,)), frozenset(Eligibility)).facts == {"id": [PLACE]}
 
 
 SNIPPETS: dict[str, tuple[bytes | None, str]] = {

@@ -10,9 +10,8 @@ from reconsume.sidecar.core.decide import decide
 from reconsume.sidecar.core.outcome import Failed
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition, Record
-from reconsume.sidecar.dlq.letters import Eligibility, RedriveRequest, read_letter
+from reconsume.sidecar.dlq.letters import Eligibility, RedriveRequest, read_letter, redrive
 from reconsume.sidecar.dlq.redrive_history import RedriveHistory, eligibility
-from reconsume.sidecar.dlq.redrive_target import redrive
 from reconsume.topics.events import Event, State, decode_event
 from reconsume.topics.levels import TABLE
 from reconsume.topics.render_headers import render_retry_headers

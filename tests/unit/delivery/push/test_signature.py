@@ -22,7 +22,7 @@ from reconsume.sidecar.delivery.push.signature import (
     token_in,
 )
 from reconsume.sidecar.delivery.push.target import parse_target
-from reconsume.sidecar.settings.header_globs import SIGNATURE
+from reconsume.sidecar.settings.deliver import SIGNATURE
 from tests.support.service.signatures import takes
 from tests.support.sidecar.push_requests import Read, a_record, rendered
 

@@ -1,0 +1,106 @@
+"""The one shape of what an operator changes: planned, agreed to, carried out, recorded.
+
+An operation is a request (a frozen value that has checked itself) together with what it acts on. Commands, calls of the
+API and forms of the dashboard are thin faces over it:
+
+1. A face builds the request from what it was given. A request that cannot be meant raises one error, with one sentence.
+2. `plan` looks, and changes nothing. It returns rows, and the question to agree to. An empty question means that there
+   is nothing to do.
+3. `run` carries it out, reports its progress, and stops early, at a safe point, once `stop` is set.
+4. `outcome` says what was done so far, with an exit status. It is also asked after `run` has raised an error.
+
+`recorded` is around `run` in every face. It writes who has done what, how many records were changed, and the error if
+there was one. Each method blocks, and one thread uses one operation.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+Row = Mapping[str, object]
+Report = Callable[[int, int], None]
+"""Called with what is done (or read), and of how much. May raise to end what is under way."""
+
+
+class Status(enum.IntEnum):
+    """How an operation has ended; the values are exit codes."""
+
+    DONE = 0
+    FAILED = 1
+    PARTLY = 3
+
+
+class Plan(NamedTuple):
+    """What an operation would do.
+
+    `question`: what to ask before it is carried out; empty: there is nothing to do. `nothing`: the sentence if nothing
+    is done. `remarks`: what the user should know before. `agreed`: the word to type instead of yes.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    question: str
+    nothing: str
+    remarks: Sequence[str] = ()
+    agreed: str | None = None
+
+
+class Outcome(NamedTuple):
+    """What an operation has done: rows with the columns of its plan, sentences, and how it has ended.
+
+    `rows`: empty if they are those of the plan.
+    """
+
+    rows: Sequence[Row]
+    sentences: Sequence[str]
+    status: Status = Status.DONE
+
+
+class Operation(Protocol):
+    """An operation. `action`, `what` and `why` are for the record of it. `changed`: how many records it has changed."""
+
+    @property
+    def action(self) -> str: ...
+
+    @property
+    def what(self) -> str: ...
+
+    @property
+    def why(self) -> str: ...
+
+    @property
+    def changed(self) -> int: ...
+
+    def plan(self, report: Report) -> Plan:
+        """Find out what would be done. Raises ReconsumeError."""
+
+    def run(self, report: Report, stop: threading.Event) -> None:
+        """Carry the plan out. Raises ReconsumeError."""
+
+    def outcome(self) -> Outcome:
+        """Return what was done so far."""
+
+
+class Tally(Protocol):
+    """What an action has done so far. `records`: how many it has changed."""
+
+    records: int
+
+
+class Recorder(Protocol):
+    """Writes that an action begins, and how it has ended, whatever ends the block."""
+
+    def noted(self, action: str, who: str, what: str = "", why: str = "") -> AbstractContextManager[Tally]: ...
+
+
+def run_recorded(operation: Operation, who: str, recorder: Recorder, report: Report, stop: threading.Event) -> None:
+    """Carry an operation out, and record it. `who`: the user. Raises what `Operation.run` raises."""
+    with recorder.noted(operation.action, who, operation.what, operation.why) as tally:
+        try:
+            operation.run(report, stop)
+        finally:
+            tally.records = operation.changed
