@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import ContractError, RecordError
-from reconsume.sidecar.group_policy.hold_keeper import rows_of
 from reconsume.sidecar.group_policy.operations import HoldStore, Selection, built, expect_main_topic
+from reconsume.sidecar.group_policy.state import rows_of
 from reconsume.sidecar.http.audit import NO_TOKEN, TOKEN_NAME
 from reconsume.sidecar.http.calls import Call, Caller, may_see_values
 from reconsume.sidecar.http.json_answer import json_answer

@@ -24,6 +24,7 @@ from reconsume.sidecar.cli import (
     init,
     inject,
     left_out,
+    policy,
     run,
     settle,
     topics,
@@ -31,7 +32,6 @@ from reconsume.sidecar.cli import (
     view,
 )
 from reconsume.sidecar.cli.dlq import commands as dlq
-from reconsume.sidecar.cli.policy import commands as policy
 from reconsume.sidecar.cli.retries import commands as retries
 from reconsume.sidecar.cli.terminal.exit_codes import READER_GONE, exit_code, report
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common

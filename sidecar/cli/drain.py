@@ -102,8 +102,7 @@ def call_drain(listen: Listen, query: dict[str, str], token: str | None, longest
         response = connection.getresponse()
         body = response.read(LONGEST_ANSWER)
     except (OSError, http.client.HTTPException) as error:
-        why = error or type(error).__name__
-        raise SetupError(f"no sidecar answers on {listen} (api.listen): {why}") from error
+        raise SetupError(f"no sidecar answers on {listen} (api.listen): {error or type(error).__name__}") from error
     finally:
         connection.close()
     if response.status != 200:

@@ -71,7 +71,7 @@ def explain(
     """
     settings = load(options.config, options.sets)
     if live:
-        from reconsume.sidecar.cli.policy.commands import governed  # it knows the Kafka client, which is slow
+        from reconsume.sidecar.cli.policy import governed  # it knows the Kafka client, which is slow
 
         settings = governed(settings)
     mains = settings.topic_names

@@ -200,7 +200,7 @@ def printed(row: Row, form: Format) -> Row:
 
 def row_of(ident: str, record: HoldRecord) -> Row:
     """Return a hold as a row."""
-    from reconsume.sidecar.group_policy.hold_keeper import rows_of
+    from reconsume.sidecar.group_policy.state import rows_of
 
     (row,) = rows_of({ident: record})
     return {**row, "ends_in": render_duration(max(0, record.until - wall()) // 1000 * 1000)}

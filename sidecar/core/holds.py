@@ -1,7 +1,7 @@
 """What an operator holds: the records that are not delivered for now (contract 10.4).
 
 A hold names a main topic, a level, a key, or several of these: then all of them must fit. A hold that names none is for
-all records. When it begins and ends is decided elsewhere (`group_policy/hold_keeper.py`): here are those in force.
+all records. When it begins and ends is decided elsewhere (`group_policy/controller.py`): here are those in force.
 """
 
 from __future__ import annotations

@@ -16,11 +16,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.doctor.checks import kafka, progress, topics
-from reconsume.sidecar.doctor.checks.holds import holds
+from reconsume.sidecar.doctor.checks.control_log import holds, in_force, policy, subscriptions
 from reconsume.sidecar.doctor.checks.instances import instances
-from reconsume.sidecar.doctor.checks.policy import in_force, policy
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
-from reconsume.sidecar.doctor.checks.subscriptions import subscriptions
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
 from reconsume.sidecar.doctor.findings import Finding, Report, fail, not_checked, ok
 from reconsume.sidecar.errors import BrokerError, ReconsumeError

@@ -17,6 +17,7 @@ Pure. A `ControlState` belongs to one thread.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -196,6 +197,24 @@ class HoldsInForce(NamedTuple):
                 break
             ids.append(ident)
         return tuple(ids)
+
+
+def rows_of(records: Mapping[str, HoldRecord]) -> list[dict[str, object]]:
+    """Return holds by id as rows of types that JSON has."""
+    return [
+        {
+            "id": ident,
+            "what": record.what,
+            "topic": record.topic,
+            "level": record.level,
+            "key_base64": None if record.key is None else b64encode(record.key).decode(),
+            "since": record.since,
+            "until": record.until,
+            "who": record.who,
+            "why": record.why,
+        }
+        for ident, record in records.items()
+    ]
 
 
 class HoldsHeard:

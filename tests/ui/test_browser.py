@@ -234,7 +234,7 @@ def test_a_redrive_is_in_the_audit_log_with_who_did_it_and_a_plan_is_used_once(o
     assert again.post("/dlq/redrive", {"plan": plan, "csrf": csrf}).status == 409
     rows = [row for line in scene.audit.read_text().splitlines() if (row := json.loads(line))["who"] == "bob"]
     assert [row["action"] for row in rows] == ["sign-in", "dry-run", "redrive", "redrive-result"]
-    assert (rows[2]["letters"], rows[3]["redriven"]) == (1, 1)
+    assert (rows[2]["letters"], rows[3]["records"]) == (1, 1)
     told = [decode_event(row.value) for row in dump(scene.group.bootstrap, scene.group.names.events)]
     assert "redrive:bob@ui" in {getattr(event, "instance", "") for event in told}
     page.goto("/activity")

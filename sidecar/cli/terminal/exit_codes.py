@@ -94,11 +94,9 @@ def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = Fa
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last code before the user: report all
-        # The Kafka client at times turns a Ctrl-C or the end by a signal in C code into a SystemError.
-        cause = error.__cause__ if isinstance(error, SystemError) and error.__cause__ is not None else error
-        if isinstance(cause, SystemExit):
-            raise cause from None
-        return report(cause, debug=debug, as_json=as_json, command=command)
+        if (by_signal := _signalled(error)) is not None:
+            raise SystemExit(by_signal) from None
+        return report(interrupt_in(error), debug=debug, as_json=as_json, command=command)
     return code or DONE
 
 
@@ -122,6 +120,18 @@ def unwound_by_signals() -> Iterator[None]:
         for number, handler in before.items():
             if signal.getsignal(number) is end:
                 signal.signal(number, handler)
+
+
+def _signalled(error: BaseException) -> int | None:
+    """Return the exit code with which a signal ended the command; None if none did."""
+    ended = interrupt_in(error)
+    return int(ended.code or 0) if isinstance(ended, SystemExit) else None
+
+
+def interrupt_in(error: BaseException) -> BaseException:
+    """Return the cause of a SystemError, else `error`. The Kafka client at times turns a Ctrl-C or the end by a signal
+    in C code into a SystemError."""
+    return error.__cause__ if isinstance(error, SystemError) and error.__cause__ is not None else error
 
 
 def report(error: BaseException, *, debug: bool, as_json: bool = False, command: str = "record") -> int:

@@ -88,22 +88,26 @@ def usage_told(words: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        wrong: Any = error
-        match type(error).__name__:  # the classes are typer's own, and differ between its versions
-            case "MissingParameter":
-                if example := example_of(wrong.ctx.command.help or ""):
-                    wrong.message = f"For example: {example}"
-            case "NoSuchOption":  # compared without their hyphens: with them `--yes` resembles `--set`
-                known = {one.lstrip("-"): one for one in wrong.possibilities or ()}
-                similar = difflib.get_close_matches(wrong.option_name.lstrip("-"), known)
-                wrong.possibilities = [known[one] for one in similar]
-            case "BadParameter":  # newer versions of typer show the sentence of pydantic, which names no option
-                text = wrong.message.removeprefix("Value error, ").partition(", unable to parse")[0]
-                wrong.message = text.replace("Input should be", "must be")
+        mend_usage(error)
         if not hasattr(error, "format_message") or not asks_json(words):
             raise
         json_error("wrong usage", error.format_message(), WRONG_USAGE)
         raise typer.Exit(WRONG_USAGE) from None
+
+
+def mend_usage(wrong: Any) -> None:
+    """Improve an error of wrong usage: with an example, better suggestions, and a sentence without pydantic's words."""
+    match type(wrong).__name__:  # the classes are typer's own, and differ between its versions
+        case "MissingParameter":
+            if example := example_of(wrong.ctx.command.help or ""):
+                wrong.message = f"For example: {example}"
+        case "NoSuchOption":  # compared without their hyphens: with them `--yes` resembles `--set`
+            known = {one.lstrip("-"): one for one in wrong.possibilities or ()}
+            similar = difflib.get_close_matches(wrong.option_name.lstrip("-"), known)
+            wrong.possibilities = [known[one] for one in similar]
+        case "BadParameter":  # newer versions of typer show the sentence of pydantic, which names no option
+            text = wrong.message.removeprefix("Value error, ").partition(", unable to parse")[0]
+            wrong.message = text.replace("Input should be", "must be")
 
 
 def example_of(text: str) -> str:

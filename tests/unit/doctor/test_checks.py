@@ -12,10 +12,9 @@ import pytest
 from reconsume.sidecar.cli.doctor import compare
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.all_checks import Check, Once, kafka_checks, local_checks, run, unreachable
+from reconsume.sidecar.doctor.checks.control_log import in_force, policy, subscriptions
 from reconsume.sidecar.doctor.checks.kafka import judged, lacking, metadata, packing, timeouts
-from reconsume.sidecar.doctor.checks.policy import in_force, policy
 from reconsume.sidecar.doctor.checks.progress import neighbours, retention_of, strangers
-from reconsume.sidecar.doctor.checks.subscriptions import subscriptions
 from reconsume.sidecar.doctor.checks.topics import differing
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, ok, warn
 from reconsume.sidecar.errors import BrokerError

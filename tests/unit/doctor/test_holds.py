@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import cast
 
-from reconsume.sidecar.doctor.checks.holds import holds
+from reconsume.sidecar.doctor.checks.control_log import holds
 from reconsume.sidecar.doctor.findings import Finding, Status
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.acls import GroupShape

@@ -1,38 +1,48 @@
-"""`policy show`, `policy set`: the retry policy of all instances of the group, changed while they run."""
+"""`policy show`, `policy set`: the retry policy of all instances of the group, changed while they run.
+
+`policy set` makes a plan from the control log and the configuration, refuses what instances could not apply (a policy
+that a newer version wrote, level topics that are missing), warns, asks, and writes. The log is looked at again just
+before: if another policy came in meanwhile, nothing is written (`group_policy/operations.py`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reconsume.sidecar.cli.explain import parks_in
-from reconsume.sidecar.cli.policy.guards import expect_levels, expect_readable, fitting, warn_of_short_waits
-from reconsume.sidecar.cli.policy.plan import origin_of, parked_text, plan_of, read_pairs, rule_rows
 from reconsume.sidecar.cli.terminal.arguments import author
 from reconsume.sidecar.cli.terminal.confirm import Yes, ask
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
-from reconsume.sidecar.cli.terminal.output import Format, clock, talk
+from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ContractError
-from reconsume.sidecar.hints import hint
+from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings.checks import short_waits_of_instances
 from reconsume.sidecar.settings.group_policy import (
     KEYS,
     differences,
+    dotted,
     flow,
+    levels_of,
+    mend_levels,
     overridden,
     policy_values,
+    queues_of,
     read_assignments,
+    rule_named_by,
 )
 from reconsume.sidecar.settings.load import Loaded, load_with_origins
 from reconsume.sidecar.settings.model import Settings
-from reconsume.topics.policy_record import PolicyRecord
+from reconsume.topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:
     from reconsume.sidecar.group_policy.operations import PolicyStore
-    from reconsume.sidecar.group_policy.state import Policies
+    from reconsume.sidecar.group_policy.state import ControlState, Policies
 
 PLAN = ("key", "old", "new")
 SHOWN = ("key", "value", "origin")
@@ -189,3 +199,98 @@ def in_force(settings: Settings, record: PolicyRecord | None) -> Settings:
         for problem in fault.problems:
             talk(f"warning: the group's policy cannot be applied: {problem}")
         return settings
+
+
+def fitting(record: PolicyRecord) -> PolicyRecord:
+    """Return a record that instances can read: if it is too large, without the keys that this version does not know."""
+    if isinstance(parse_record(KEY, render_record(record)), PolicyHeard):
+        return record
+    unknown = sorted(record.policy.keys() - KEYS.keys())
+    talk(f"warning: {plural(len(unknown), 'key')} unknown to this version left out: with them the policy is too large")
+    known, was = (
+        {key: value for key, value in values.items() if key in KEYS} for values in (record.policy, record.was)
+    )
+    return PolicyRecord(known, record.who, record.at, was)
+
+
+def expect_readable(policies: Policies) -> None:
+    """Raise ContractError if a newer version wrote the policy: a record of this version would remove its values."""
+    if policies.unread is not None:
+        raise ContractError(
+            f"the group's policy cannot be read: {policies.unread.fault}. Set it with that version; "
+            "--replace writes one of this version instead, without the values that it has"
+        )
+
+
+def warn_of_short_waits(old: Settings, new: Settings, state: ControlState) -> None:
+    """Print a warning for each wait of a live instance that ends before a delivery may, if the timeout grows.
+
+    `old` and `new`: the settings with the present policy, and with the one to be set. `state`: what the control log
+    says of its instances.
+    """
+    if new.longest_delivery <= old.longest_delivery:
+        return
+    running = {name: beat.record for name, beat in state.beats.running(wall()).items()}
+    for sentence in short_waits_of_instances(new, running):
+        talk(f"warning: {sentence}")
+
+
+def expect_levels(settings: Settings) -> None:
+    """Raise ContractError, with the fix, if a level or queue topic that the settings need does not exist."""
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
+
+    needed = levels_of(settings) | queues_of(settings)
+    missing = needed - Cluster(settings.kafka).find(needed).keys()
+    if missing:
+        kind, names = "queue" if settings.queued else "level", ", ".join(sorted(missing))
+        raise ContractError(f"{kind} topics are {ABSENT}: {names}; create them first: {mend_levels(settings)}")
+
+
+def read_pairs(assignments: Sequence[str], unset: Sequence[str]) -> tuple[list[tuple[str, str]], frozenset[str]]:
+    """Return the keys and texts to set, and the keys to drop. Raises BadParameter if one is invalid, or if there are
+    none."""
+    pairs = []
+    for text in assignments:
+        key, sign, value = text.partition("=")
+        if not sign:
+            raise typer.BadParameter(f"{text}: must be KEY=VALUE, like max_reconsume_times=3")
+        pairs.append((key.strip(), value))
+    for key in (*(key for key, _ in pairs), *unset):
+        if key not in KEYS and (rule_named_by(key) is None or key in unset):
+            bare = next((known for known in KEYS if dotted(known) == key), None)
+            every = f"the group can set {', '.join(KEYS)}, and one rule by rules.NAME"
+            advice = f"write {bare}" if bare is not None else every
+            raise typer.BadParameter(f"{key}: {advice}")
+    if not pairs and not unset:
+        raise typer.BadParameter("nothing to set: give KEY=VALUE, or --unset KEY")
+    return pairs, frozenset(unset)
+
+
+def plan_of(record: PolicyRecord | None, new: Mapping[str, object], before: Settings, after: Settings) -> list[Row]:
+    """Return a row for each changed key: its value changes for this configuration, or it is set or unset for all
+    instances."""
+    old = {} if record is None else record.policy
+    values, later = policy_values(before), policy_values(after)
+    changed = {key for key in KEYS if old.get(key, ...) != new.get(key, ...) or values[key] != later[key]}
+    return [{"key": key, "old": values[key], "new": later[key]} for key in KEYS if key in changed]
+
+
+def parked_text(after: Settings) -> str:
+    """Return what becomes of the records that are parked when the group parks no more."""
+    if after.queued:
+        return "what is parked becomes a dead letter, unless it is settled before"
+    return f"what is parked stays so, and its key with it, until it is settled (`{hint('settle --parked')}`)"
+
+
+def origin_of(loaded: Loaded, key: str, record: Mapping[str, object]) -> str:
+    """Return where a value comes from: the record, its key in the configuration, or the default."""
+    if key in record:
+        return "record"
+    path = KEYS[key]
+    return (loaded.layers.origin(path) if path in loaded.settings.configured else None) or "default"
+
+
+def rule_rows(settings: Settings) -> Iterator[Row]:
+    """Yield a row for each rule by topic and reason, in their order: the first that matches decides."""
+    for rule, written in zip(settings.retry.rules, policy_values(settings)["rules"], strict=True):  # type: ignore[call-overload]
+        yield {"rule": rule.name, **{key: flow(value) for key, value in written.items() if key != "name"}}

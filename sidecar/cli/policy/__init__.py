@@ -1,1 +1,0 @@
-"""`reconsume policy`: show and set the retry policy of a group."""
