@@ -215,7 +215,7 @@ def redrive(
     is run again, and each dead letter is redriven once, whatever filters it is met by. A plan is shown first.
 
     One at a time: a second redrive of the group ends the first, between two transactions. What dies meanwhile waits
-    for the next run. Ends with 3 when Kafka refused some.
+    for the next run. Ends with 3 when Kafka refused some, and with 1 if no dead letter has the --id.
 
     \b
     Examples:
