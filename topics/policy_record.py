@@ -141,7 +141,8 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     member of the group, and its service can be reached; None, where that is not known, counts as well. `release`: what
     it runs. `all_refused`: the topics whose records its service rejects. `lock_timeout`, `drain_timeout`: ms for which
     the release of a partition, and a stop, wait at most for a delivery. `sums`: what it saw in the last minutes.
-    `obeys`: what it obeys of what operators say.
+    `obeys`: what it obeys of what operators say. `retried_in_place`: records of an ordered group that it delivers again
+    from memory, each of which holds back what follows.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -156,6 +157,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     lock_timeout: Long | None = None
     drain_timeout: Long | None = None
     obeys: ObeysTold | None = None
+    retried_in_place: Long = 0
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):

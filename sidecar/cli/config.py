@@ -43,9 +43,9 @@ def check(options: Options) -> None:
     """
     # The Kafka client is slow to import; help and schema need none.
     from reconsume.sidecar.delivery.push.credentials import files_of
-    from reconsume.sidecar.kafka.client_check import absent_files, client_faults, without_files
+    from reconsume.sidecar.kafka.client_check import absent_files, client_faults, single_faults, without_files
 
-    settings = load(options.config, options.sets)
+    settings = load(options.config, options.sets, judge=single_faults)
     tokens = token_files(settings)
     absent = absent_files(settings.kafka)
     faults = list[str]()

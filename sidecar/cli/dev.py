@@ -179,7 +179,7 @@ def produce(
     produced = produce_record(kafka, topic, None if key is None else encoded(key, "--key"), data, pairs)
     row = {"id": produced.id, **produced._asdict()}
     options.output.rows(tuple(row), [row])
-    talk(f"written; if it fails: {hint(f'retries show {produced.id}')}")
+    talk(f"written; what becomes of it: {hint(f'retries show {produced.id}')}")
 
 
 def header_of(text: str) -> tuple[str, bytes]:

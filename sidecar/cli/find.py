@@ -17,7 +17,7 @@ from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk, writ
 from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.dlq.letters import MOST_REDRIVES, Eligibility, fault_of_text
 from reconsume.sidecar.dlq.preview import preview, snippet
-from reconsume.sidecar.find.match import EVERY_FIELD, RETRIES, Field, Match, Query, Where
+from reconsume.sidecar.find.match import EVERY_FIELD, RETRIES, Field, Match, Query, Where, origin_in
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural, printable
 from reconsume.sidecar.settings import Settings
@@ -171,7 +171,8 @@ def row_of(match: Match) -> dict[str, Any]:
         "command": command_of(match),
         "value": None if match.value is None else snippet(match.value, SNIPPET),
         "why": match.why,
-        "times": match.times,
+        # Retries in place are counted nowhere but in the memory of the instance.
+        "times": None if match.where is Where.UNDELIVERED else match.times,
         "redrives": match.redrives,
         "topic": match.topic,
         "at": clock(match.at) if match.at else None,
@@ -223,6 +224,17 @@ def locate(settings: Settings, ident: str) -> Located:
 def locate_in_main(settings: Settings, ident: str) -> Located:
     """Look for a record that is not done in its main topic alone, of which one record is read. Raises as `locate`."""
     return located_in(settings, Query(id=ident, kinds=frozenset({Kind.MAIN})))
+
+
+def is_done(settings: Settings, ident: str) -> bool:
+    """Return whether a record of a main topic is done by the group's progress. Raises BrokerError."""
+    from reconsume.sidecar.kafka.admin.cluster import Cluster  # imports the Kafka client, as in `search`
+
+    topic, number, offset = origin_in(ident) or ("", 0, 0)
+    if topic not in settings.topic_names or settings.deliver.broadcast:
+        return False
+    progress = Cluster(settings.kafka, CLIENT).progress(settings.group, [(topic, number)])
+    return any(one.covers(offset) for one in progress.values())
 
 
 def located_in(settings: Settings, query: Query) -> Located:

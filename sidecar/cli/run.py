@@ -21,9 +21,9 @@ def run(options: Options) -> int:
       reconsume run -c reconsume.yaml
     """
     signal.signal(signal.SIGTERM, end_at_once)  # until the loop drains at one: what is loaded till then takes a second
-    from reconsume.sidecar.kafka.client_check import expect_clients  # slow to import, and --help needs none
+    from reconsume.sidecar.kafka.client_check import expect_clients, single_faults  # slow to import; --help needs none
 
-    settings = load(options.config, options.sets)
+    settings = load(options.config, options.sets, judge=single_faults)
     expect_clients(settings.kafka)
     if absent := [
         f"{name} = {file}: is not there" for name, file in token_files(settings).items() if not file.exists()

@@ -173,9 +173,12 @@ def _setting_faults(annotations: SidecarAnnotations) -> list[str]:
             deliver = {"url": URL, **deliver}
         layers.tree = {**STAND_INS, **layers.tree, "deliver": deliver}
     _, wrong = validate(layers.tree)
-    problems = layers.problems(wrong)
+    problems = [
+        f"kafka.bootstrap.servers{text[5:]}" if text == "kafka: is required" else text
+        for text in layers.problems(wrong)
+    ]
     if wrong and not annotations.config_map:
         problems.append(
-            "without a ConfigMap, group, topics, bootstrap servers and the URL (or another mode) must be given"
+            "without --config-map, give --group, --topics, --bootstrap-servers, and --url or another --mode"
         )
     return problems

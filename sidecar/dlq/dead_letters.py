@@ -251,6 +251,10 @@ class DeadLetters:
         """Return what people have settled, as the policy topic has it now."""
         return read_settlements(self.kafka, self.names)
 
+    def is_queued(self) -> bool:
+        """Return whether configuration or policy in force have a ladder that keeps the order. Raises BrokerError."""
+        return self.policy.queued or (self.policy.has_queues and self.settlements().has_ladder)
+
     # --- what is known of redrives -----------------------------------------------------------------------------------
 
     def histories(

@@ -280,6 +280,6 @@ def redrive(letter: Letter, policy: Policy, now: int, order: Order | None = None
     return SettledRecord(letter.record, retry, redriven_writes(letter.record, retry.retry_state, policy, now))
 
 
-def planned_target(policy: Policy) -> str:
-    """Return the topics that a redrive would send dead letters to, if all instances read the group's queues."""
-    return ", ".join(policy.names.queues_of(policy.topics) if policy.queued else ()) or policy.names.ready
+def target_of(policy: Policy, *, queued: bool) -> str:
+    """Return the topics that a redrive sends dead letters to. `queued`: the group has a ladder that keeps the order."""
+    return ", ".join(policy.names.queues_of(policy.topics) if queued else ()) or policy.names.ready

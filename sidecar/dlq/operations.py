@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from reconsume.sidecar.clock import utc
 from reconsume.sidecar.core.waiting_keys import WaitingKey
 from reconsume.sidecar.dlq.dead_letters import DeadLetters, SearchResult
-from reconsume.sidecar.dlq.letters import FILTER_FIELDS, Eligibility, Filter, Letter, RedriveRequest, planned_target
+from reconsume.sidecar.dlq.letters import FILTER_FIELDS, Eligibility, Filter, Letter, RedriveRequest, target_of
 from reconsume.sidecar.dlq.purge import Purge
 from reconsume.sidecar.dlq.redriver import REFUSED, PlanCounts, Redriver, plan_redrive, why
 from reconsume.sidecar.dlq.settle import (
@@ -83,7 +83,7 @@ class Redrive:
         most_results: int = 0,
     ) -> None:
         self._letters, self.request, self.most, self.rate = letters, request, most, rate
-        self.target = planned_target(letters.policy)
+        self.target = target_of(letters.policy, queued=letters.policy.queued)
         self.planned, self.counts = PlanCounts(), PlanCounts(most_results)
 
     @property
@@ -97,8 +97,13 @@ class Redrive:
         return self.counts.redriven
 
     def plan(self, report: Report) -> Plan:
-        """Count what a redrive would take. Raises BrokerError and ContractError."""
+        """Count what a redrive would take. Raises BrokerError, ContractError, and LetterError if no id is known."""
         self.planned = planned = plan_redrive(self._letters, self.request, self.most, report)
+        self.target = target_of(self._letters.policy, queued=self._letters.is_queued())
+        ids = self.request.filter.ids
+        if ids and not planned.counts:
+            more = "" if self.request.filter == Filter(ids=ids) else " that meets the other conditions"
+            raise LetterError(f"there is no dead letter {printable(' or '.join(ids))}{more}")
         ready = planned.redriven
         question = f"Redrive {plural(ready, 'dead letter')} to {self.target}?" if ready else ""
         matching = plural(planned.counts.total(), "dead letter")

@@ -46,7 +46,6 @@ from reconsume.sidecar.dlq.redrive_history import (
     fits,
     tidied,
 )
-from reconsume.sidecar.dlq.settlements import NONE
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.client_config import follower_config
@@ -164,8 +163,7 @@ class KeyOrders:
 
     def __init__(self, letters: DeadLetters) -> None:
         self._letters, policy = letters, letters.policy
-        settlements = letters.settlements() if policy.has_queues else NONE
-        is_kept = policy.queued or settlements.has_ladder
+        is_kept = letters.is_queued()
         self.topics = tuple(policy.names.queues_of(policy.topics)) if is_kept else ()
         topics = letters.cluster.find((*self.topics, *policy.topics)) if is_kept else {}
         if missing := sorted(set(self.topics) - topics.keys()):

@@ -44,6 +44,7 @@ from reconsume.sidecar.find.match import (
     match_of,
     origin_in,
     state_of,
+    undelivered_text,
     where_of,
 )
 from reconsume.sidecar.group_policy.operations import HoldStore
@@ -371,7 +372,10 @@ class Matcher:
     def _waiting(self, log: SearchedLog, record: Record) -> Match:
         state = None if log.kind is Kind.MAIN else state_of(record)
         where = Where.UNCOMMITTED if record.offset >= log.committed else where_of(log.kind, state)
-        return match_of(record, log.kind, state, where, self._held(log, record, state, where), whole=self._whole)
+        why = self._held(log, record, state, where)
+        if not why and where is Where.UNDELIVERED:
+            why = undelivered_text(record.source, in_place=self._policy.in_place is not None)
+        return match_of(record, log.kind, state, where, why, whole=self._whole)
 
     def _held(self, log: SearchedLog, record: Record, state: RetryState | None, where: Where) -> str:
         """Return why a record waits if an operator holds it; empty if nobody does."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from reconsume.sidecar.core.record import Record
+from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.dlq.letters import Eligibility, Letter
 from reconsume.sidecar.dlq.preview import BEGINNING
 from reconsume.topics.names import LEGAL_NAMES, Kind
@@ -182,6 +182,12 @@ def match_of(
         value=None if record.value is None else record.value[:most],
         verdict=verdict,
     )
+
+
+def undelivered_text(source: Partition, *, in_place: bool) -> str:
+    """Return why a record of a main topic is not done. `in_place`: the group retries in place, which has no event."""
+    text = WHY[Where.UNDELIVERED]
+    return f"{text}; the log of the instance that owns {source} has its failures" if in_place else text
 
 
 def held_text(where: Where, ident: str, end: str) -> str:

@@ -87,7 +87,7 @@ class InstanceInfo(NamedTuple):
     minutes, and `urgent` whether an operator needs them soon. `release`: what it runs. `refused` returns the topics
     whose records its service rejects. `lock_timeout` and `drain_timeout`: ms for which the release of a partition, and
     a stop, wait at most for a delivery. `obeys` returns what it obeys of what operators say; None if it has not read
-    that yet.
+    that yet. `retried` returns how many records are retried in place.
     """
 
     instance: str
@@ -102,6 +102,7 @@ class InstanceInfo(NamedTuple):
     lock_timeout: int = 0
     drain_timeout: int = 0
     obeys: Callable[[], ObeysTold | None] = lambda: None
+    retried: Callable[[], int] = lambda: 0
 
 
 class Heartbeat:
@@ -198,6 +199,7 @@ class Heartbeat:
             all_refused=own.refused()[:MOST_REFUSED],
             sums=own.sums(),
             obeys=obeys,
+            retried_in_place=own.retried(),
         )
         self._write(self._producer, render_record(record))
 

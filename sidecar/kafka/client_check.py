@@ -78,6 +78,14 @@ def client_faults(kafka: Mapping[str, str]) -> tuple[str, ...]:
     return faults + alone if faults or alone else (*_together(given), *_heartbeats(kafka))
 
 
+def single_faults(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a sentence for each property that is not librdkafka's, or whose value it refuses, whatever others there
+    are. Connects to no broker."""
+    foreign = tuple(foreign_faults(dict(properties)))
+    named = tuple(fault for fault in foreign if any(_is_named(name, (fault,)) for name in properties))
+    return named + property_faults({name: value for name, value in properties.items() if not _is_named(name, named)})
+
+
 def property_faults(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return a sentence for each property that librdkafka does not know, or whose value it refuses.
 

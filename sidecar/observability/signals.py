@@ -56,10 +56,11 @@ class _Snapshot(NamedTuple):
 
 
 class Signals:
-    """The sums of one instance. Used on the event loop; `sums` and `urgent` may be read on any thread.
+    """The sums of one instance. Used on the event loop; `sums`, `urgent` and `retried` may be read on any thread.
 
     `ages`: for how many ms the oldest undelivered record of each partition has waited. `topics`: the main topics.
-    `is_away`: whether an outage keeps every record from being delivered.
+    `is_away`: whether an outage keeps every record from being delivered. `retried`: how many records are retried in
+    place.
     """
 
     def __init__(
@@ -68,11 +69,15 @@ class Signals:
         ages: Callable[[], Mapping[Partition, int]],
         topics: Iterable[str],
         is_away: Callable[[], bool] = lambda: False,
+        retried: Callable[[], int] = lambda: 0,
     ) -> None:
         self.sums = InstanceSums(now().wall_ms)
         self.urgent = False
         """Whether the heartbeat should carry the sums soon: something of them needs an operator."""
+        self.retried = 0
+        """Records that are retried in place."""
         self._lanes, self._ages, self._is_away, self._topics = lanes, ages, is_away, frozenset(topics)
+        self._retried = retried
         self._explained_until_ms = 0
         """Until when (steady ms) an outage explains why records wait."""
         self._snapshots: deque[_Snapshot] = deque([self._snapshot(now(), {})])
@@ -86,7 +91,7 @@ class Signals:
 
     def look(self, moment: Now) -> None:
         """Make the sums, and log which partitions stand, and which do not any more."""
-        ages = self._ages()
+        ages, self.retried = self._ages(), self._retried()
         mains = [Age(source, ms) for source, ms in ages.items() if source.topic in self._topics]
         if self._is_away():
             self._explained_until_ms = moment.steady_ms + LONG_ALONE

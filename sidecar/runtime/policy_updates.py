@@ -191,6 +191,7 @@ def build_policy_follower(
         settings.longest_release,
         settings.longest_drain,
         lambda: controller.obeys,
+        lambda: signals.retried,
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

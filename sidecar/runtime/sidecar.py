@@ -125,6 +125,7 @@ class Sidecar:
             self._ages,
             settings.topic_names,
             lambda: self._dispatcher.pace.cause in (Cause.UNREACHABLE, Cause.UNWELL),
+            lambda: sum(runner.lane.shown.retried_in_place() for runner in self._runners),
         )
         self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others, access)
         self._policy_topic = build_policy_follower(

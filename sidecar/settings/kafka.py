@@ -301,6 +301,15 @@ LIMITS: dict[str, Limit] = {
     "max.poll.interval.ms": Limit.at_least(10_000),
     "retry.backoff.ms": Limit("at most 5000", "a transaction would end before its request is sent again", high=5_000),
 }
+WHOLE_NUMBERS = {
+    ".ms": "ms, such as 30000",
+    ".bytes": "bytes, such as 1048576",
+    ".kbytes": "KiB, such as 1024",
+    "batch.size": "bytes, such as 131072",
+}
+"""By the end of a property's name, what its value counts. librdkafka itself reads `30s` as 30."""
+FRACTIONS = frozenset({"linger.ms", "queue.buffering.max.ms"})
+"""Properties in ms that need not be whole."""
 YAML_FORMS: dict[str, object] = {"true": True, "false": False, "-1": -1}
 """Values that YAML reads as another kind than text."""
 PROTOCOLS = ("classic", "consumer")
@@ -354,12 +363,29 @@ def check_property(name: str, property_value: object) -> str:
         raise ValueError(why)
     if not is_secret((name,)) or is_path((name,), value):
         expect_visible(LINE_ENDS.sub("", value))
-    limit = LIMITS.get(name)
-    if limit is not None and not limit.allows(value):
-        raise ValueError(f"must be {limit.words}: {limit.why}")
+    if why := number_fault(name, value):
+        raise ValueError(why)
     if name == "group.protocol" and value.lower() not in PROTOCOLS:
         raise ValueError("must be classic or consumer")
     return value
+
+
+def number_fault(name: str, value: str) -> str:
+    """Return why a property that is a number may not have this value; empty if it may, or is none."""
+    unit = next((unit for end, unit in WHOLE_NUMBERS.items() if name.endswith(end)), None)
+    if unit is not None and name not in FRACTIONS and re.fullmatch(r"-?[0-9]+", value.strip()) is None:
+        return f"must be a whole number of {unit}"
+    limit = LIMITS.get(name)
+    return "" if limit is None or limit.allows(value) else f"must be {limit.words}: {limit.why}"
+
+
+def good_properties(section: object) -> dict[str, str]:
+    """Return the properties that are not refused here, without those that name the file of a secret."""
+    if not isinstance(section, Mapping):
+        return {}
+    parts = ((str(name), value, functools.partial(check_property, str(name))) for name, value in section.items())
+    values, _ = read_parts(parts)
+    return {str(name): value for name, value in values.items() if not is_filed(str(name))}
 
 
 def kafka_schema() -> dict[str, object]:

@@ -18,16 +18,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import read_given
 from reconsume.sidecar.settings.checks import cross_faults
 from reconsume.sidecar.settings.faults import is_path, is_secret, masked, sentence
-from reconsume.sidecar.settings.kafka import FILED, Kafka
+from reconsume.sidecar.settings.kafka import FILED, Kafka, good_properties
 from reconsume.sidecar.settings.model import LEAVES, ROWS, Settings, values_of
 from reconsume.sidecar.settings.table import SWITCH, Fault, KeyPath, dotted, read_rows
 from reconsume.sidecar.settings.yaml_text import read_yaml
@@ -227,18 +227,34 @@ class Loaded:
     layers: Layers
 
 
-def load(file: Path | None = None, sets: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Settings:
+Judge: TypeAlias = Callable[[Mapping[str, str]], Iterable[str]]
+"""Returns a sentence for each property that librdkafka refuses."""
+
+
+def load(
+    file: Path | None = None,
+    sets: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    judge: Judge = lambda properties: (),
+) -> Settings:
     """Return the checked settings. Raises ConfigError with every fault.
 
-    Without `file`, reconsume.yaml is read if it exists.
+    Without `file`, reconsume.yaml is read if it exists. `judge`: as in `load_with_origins`.
     """
-    return load_with_origins(file, sets, environ).settings
+    return load_with_origins(file, sets, environ, judge).settings
 
 
 def load_with_origins(
-    file: Path | None = None, sets: Sequence[str] = (), environ: Mapping[str, str] | None = None
+    file: Path | None = None,
+    sets: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    judge: Judge = lambda properties: (),
 ) -> Loaded:
-    """Return the same settings as `load`, with the origin of each value. Raises ConfigError with every fault."""
+    """Return the same settings as `load`, with the origin of each value. Raises ConfigError with every fault.
+
+    `judge`: returns what librdkafka refuses of single properties. It is asked if there are other faults, so that all of
+    them are reported together; without other faults the client check asks (`kafka/client_check.py`).
+    """
     layers = Layers()
     read_file(layers, file or DEFAULT_FILE, needed=file is not None)
     if layers.faults and not layers.tree:
@@ -250,11 +266,12 @@ def load_with_origins(
     try:
         return Loaded(layers.checked(), layers)
     except ConfigError as refused:
+        problems = [*refused.problems, *judge(good_properties(layers.tree.get("kafka")))]
         if file is not None or DEFAULT_FILE.exists():
-            raise
+            raise ConfigError(problems) from None
         missing = f"there is no {DEFAULT_FILE} here; name a file with -c"
         # Where nothing at all is given, what each setting lacks would hide the one sentence that helps.
-        raise ConfigError([*(refused.problems if layers.tree else layers.faults), missing]) from None
+        raise ConfigError([*(problems if layers.tree else layers.faults), missing]) from None
 
 
 def validate(tree: Mapping[str, Any]) -> tuple[Settings | None, list[Fault]]:

@@ -220,7 +220,7 @@ duration = Unit(
     "duration", parse_duration, render_duration, DURATION_PATTERN, ("s", "ms"), ", like 500ms, 10s or 1h30m"
 ).kind
 """Durations between two bounds, kept in ms."""
-size = Unit("size", parse_size, render_size, r"^[0-9]+(B|KiB|MiB|GiB)$", ("KiB", "MiB")).kind
+size = Unit("size", parse_size, render_size, r"^[0-9]+(B|KiB|MiB|GiB)$", ("KiB", "MiB"), ", in KiB, MiB or GiB").kind
 """Sizes between two bounds, kept in bytes."""
 percent = Unit("percentage", parse_percent, "{}%".format, "^[0-9]{1,3}%$", ("%",), ", like 50%").kind
 """Percentages between two bounds, kept as whole numbers."""

@@ -12,14 +12,17 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.waiting_keys import WaitingKey
 from reconsume.sidecar.dlq.settle import Settler
 from reconsume.sidecar.dlq.settle_request import Decided, SettleRequest, settle_request
 from reconsume.sidecar.errors import RecordError
+from reconsume.sidecar.group_policy.state import SILENT_AFTER
 from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
+from reconsume.sidecar.ui.overview import retried_in_place
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import LONGEST, Queries
 from reconsume.sidecar.ui.security import Session, read_signed
@@ -53,9 +56,12 @@ class KeyPages:
         scan = await self._read(Wanted(None, MOST_READ))
         keys = sorted(scan.keys.by_due(), key=lambda key: -key.waiting)
         rows = [(key, self._coded(key)) for key in keys[:MOST_KEYS]]
+        news = await self._scan(self._looks.heartbeats)
+        retried = retried_in_place(news.beats, wall() - SILENT_AFTER)
         return self._render(
-            "keys.html", session=session, here="/keys", rows=rows, count=len(keys), scan=scan, by_key=self._by_key
-        )
+            "keys.html", session=session, here="/keys", rows=rows, count=len(keys), scan=scan, by_key=self._by_key,
+            retried=retried,
+        )  # fmt: skip
 
     def _coded(self, key: WaitingKey) -> str | None:
         """Return the key in Base64, by which its page is found; None if the key cannot be named."""

@@ -37,7 +37,7 @@ from reconsume.sidecar.dlq.letters import Eligibility, RedriveRequest
 from reconsume.sidecar.dlq.operations import Dismissal, Redrive
 from reconsume.sidecar.dlq.settle import Dismissed
 from reconsume.sidecar.dlq.settle_request import SettleRequest, fault_of_why
-from reconsume.sidecar.errors import ContractError, ReconsumeError, SetupError
+from reconsume.sidecar.errors import ContractError, LetterError, ReconsumeError, SetupError
 from reconsume.sidecar.http.calls import MOST
 from reconsume.sidecar.operation import Report, run_recorded
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
@@ -128,7 +128,10 @@ class LetterActions:
         policy = replace(self._looks.policy, instance=f"{BY_REDRIVE}{actor.who}@ui")
         letters = DeadLetters(self._looks.settings.kafka, policy)
         operation = Redrive(letters, RedriveRequest(search.filter), MOST_REDRIVEN, most_results=MOST_RESULTS)
-        operation.plan(self._looks.within(DRY_RUN_SECONDS))
+        try:
+            operation.plan(self._looks.within(DRY_RUN_SECONDS))
+        except LetterError as fault:
+            raise RefusedError(str(fault)) from fault
         return operation
 
     def plan_dismissal(self, search: LetterSearch, actor: Actor) -> PlannedAction:

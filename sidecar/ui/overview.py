@@ -180,6 +180,37 @@ class LastAlarms:
         return self._alarms if now - self._at <= REMEMBERED else None
 
 
+class Attempts(NamedTuple):
+    """What the running instances say of deliveries in the last five minutes, together.
+
+    The view has no event of a retry in place, so only this counts it. `reasons`: the most frequent first. `retried`:
+    records that are retried in place now.
+    """
+
+    attempts: int
+    failed: int
+    reasons: Sequence[tuple[str, int]]
+    retried: int
+
+
+def attempts_told(records: Mapping[str, SubscriptionRecord], alive_after: int) -> Attempts | None:
+    """Return what these heartbeats say of deliveries; None if none says anything. `alive_after`: as in `alarms`."""
+    alive = [record for record in records.values() if record.at > alive_after and record.sums is not None]
+    if not alive:
+        return None
+    topics = [topic for record in alive if record.sums is not None for topic in record.sums.failures]
+    reasons = Counter[str]()
+    for topic in topics:
+        reasons.update(topic.reasons)
+    attempts, failed = sum(topic.attempts for topic in topics), sum(topic.failed for topic in topics)
+    return Attempts(attempts, failed, reasons.most_common(MOST_NAMED), retried_in_place(records, alive_after))
+
+
+def retried_in_place(records: Mapping[str, SubscriptionRecord], alive_after: int) -> int:
+    """Return how many records the instances retry in place, by these heartbeats. `alive_after`: as in `alarms`."""
+    return sum(record.retried_in_place for record in records.values() if record.at > alive_after)
+
+
 # --- the summary of a group -------------------------------------------------------------------------------------------
 
 

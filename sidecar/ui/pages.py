@@ -12,8 +12,9 @@ from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.group_policy.state import SILENT_AFTER
 from reconsume.sidecar.ui.endpoint import Site
-from reconsume.sidecar.ui.overview import LastAlarms, journey_steps, summarize
+from reconsume.sidecar.ui.overview import LastAlarms, attempts_told, journey_steps, summarize
 from reconsume.sidecar.ui.security import Session
 from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.query import Filters
@@ -109,23 +110,25 @@ class Pages:
         alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now)
         return self._render(
             template, session=session, here="/instances", live=live, instances=instances, lags=lags, alarms=alarms,
-            fleet=None, undelivered=None, now=now,
+            fleet=None, undelivered=None, attempts=None, now=now,
         )  # fmt: skip
 
     async def alarms_part(self, request: Request, session: Session | None) -> Response:
         """Render what is wrong now, for the head of every page; with `fleet` also the instances, for the first page."""
         news = await self._ask(self._looks.heartbeats)
         fleet = request.query_params.get("fleet") == "1"
-        instances = undelivered = None
+        instances = undelivered = attempts = None
+        now = wall()
         if fleet:
+            attempts = attempts_told(news.beats, now - SILENT_AFTER)
             with suppress(ReconsumeError):  # what is wrong is said also where this user may not see the group's members
                 instances = await self._ask(lambda: self._looks.instances(news.beats))
                 undelivered = await self._ask(lambda: self._looks.undelivered(news.beats))
-        now = wall()
         alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now)
         return self._render(
-            "alarms_part.html", session=session, alarms=alarms, fleet=instances, undelivered=undelivered, now=now
-        )
+            "alarms_part.html", session=session, alarms=alarms, fleet=instances, undelivered=undelivered,
+            attempts=attempts, now=now,
+        )  # fmt: skip
 
     async def activity(self, request: Request, session: Session | None) -> Response:
         """Show who did what: on this dashboard, and what the policy topic has of the command line and the API."""

@@ -35,6 +35,17 @@ def test_properties_that_librdkafka_refuses_are_faults_too(tmp_path: Path) -> No
     assert "hunter2" not in shown.stderr
 
 
+@pytest.mark.parametrize("command", [("config", "check"), ("run",), ("dlq", "list")])
+def test_what_librdkafka_refuses_is_told_with_all_other_faults(tmp_path: Path, command: tuple[str, ...]) -> None:
+    names = ("bootstrapservers=b:1", "session.timeout=30s", "sasl.pasword=hunter2", "max.request.size=1")
+    sets = [word for name in names for word in ("--set", f"kafka.{name}")]
+    shown = reconsume(*command, "-c", write_good(tmp_path, "bogus: 1\nstart: newest\n"), *sets)
+    assert (shown.exit_code, len(shown.stderr.splitlines())) == (78, 6)
+    for fault in ("bootstrapservers: No such", "session.timeout: No such", "sasl.pasword: No such", "is Java's"):
+        assert fault in shown.stderr
+    assert "hunter2" not in shown.stderr
+
+
 @pytest.mark.parametrize("group", ["sec-RETRY", "sec-main-x"])
 def test_check_refuses_a_group_that_another_group_would_share_with(tmp_path: Path, group: str) -> None:
     shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", f"group={group}")

@@ -28,7 +28,7 @@ def test_a_record_is_written_as_it_was_typed_and_its_id_is_told(kafka: Broker, t
     row = next(row for row in dump(kafka.bootstrap, topic) if row.offset == told["offset"])
     assert (row.key, row.value, row.headers) == (b"ann", value.encode(), (("a", b"1"), ("a", b"x=y")))
     assert told["id"] == f"{topic}:0:{row.offset}"
-    assert f"written; if it fails: reconsume retries show {told['id']}\n" in done.stderr
+    assert f"written; what becomes of it: reconsume retries show {told['id']}\n" in done.stderr
 
 
 def test_a_value_comes_from_stdin_and_a_key_is_not_needed(kafka: Broker, topic: str) -> None:

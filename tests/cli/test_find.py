@@ -168,8 +168,15 @@ def test_the_command_that_find_names_shows_a_record_that_is_retried_in_place(
         assert (row["id"], row["where"], row["position"]) == (ident, "undelivered", ident)
         assert "not done yet: in flight, retried in place" in row["why"]
     assert "copy" not in bare
+    for row in (found, bare):
+        assert ("the log of the instance that owns" in row["why"]) == (order != "none")
+    assert found["times"] is None, "tries in place are not counted where find reads"
     done = for_group(tmp_path, group, "retries", "show", f"{group.main}:0:0", **deliver)
-    assert (done.exit_code, "--key" in done.stderr) == (1, False)
+    assert ([row["where"] for row in rows(done)], done.exit_code) == (["done"], 0)
+    never = "is done, and never failed" if order == "none" else "is done, and no failure of it was recorded"
+    assert never in done.stderr
+    beyond = for_group(tmp_path, group, "retries", "show", f"{group.main}:0:7", **deliver)
+    assert (beyond.exit_code, "there is no record" in beyond.stderr, "--key" in beyond.stderr) == (1, True, False)
 
 
 @pytest.mark.parametrize("words", [("list", "--blocked"), ("show", "--key", "customer-7")])

@@ -23,6 +23,8 @@ from tests.cli.test_inject import DEPLOYMENT, POD, SERVICE, WISH, inject, worklo
             "deployment/billing: spec.template.spec.containers: must",
         ),
         (DEPLOYMENT, (), "group: is required"),
+        (DEPLOYMENT, ("--group", "g"), "kafka.bootstrap.servers: is required"),
+        (DEPLOYMENT, ("--group", "g"), "give --group, --topics, --bootstrap-servers, and --url or another --mode"),
         (
             DEPLOYMENT,
             ("--config-map", "x", "--url", "https://example.com/"),

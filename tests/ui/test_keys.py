@@ -11,10 +11,13 @@ from urllib.parse import urlencode
 
 import pytest
 
+from reconsume.sidecar.clock import wall
+from reconsume.topics.instance_sums import InstanceSums, TopicFailures
+from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
 from tests.support.kafka.queue_copies import queue_copy
-from tests.support.kafka.topic_io import produce
+from tests.support.kafka.topic_io import Out, produce
 from tests.ui.hostile import ATTACKS
 from tests.ui.scene import Scene, dashboard
 from tests.ui.test_screens import fits
@@ -34,6 +37,9 @@ def group(kafka: Broker) -> GroupTopics:
     others = [queue_copy(queue, key, 10 + number, 2, topic=group.main) for number, key in enumerate(odd)]
     parked = queue_copy(queue, b"dan", 500, 2, topic=group.main, parked=True)
     produce(group.bootstrap, queue, [*ada, *others, parked])
+    sums = InstanceSums(wall(), [TopicFailures(group.main, 37, 36, {"http-409": 36})])
+    stuck = SubscriptionRecord({group.main: "*"}, wall(), sums=sums, retried_in_place=1)
+    produce(group.bootstrap, group.names.policy, [Out(render_record(stuck), instance_key("pod-0"), partition=0)])
     return group
 
 
@@ -67,6 +73,9 @@ def test_the_keys_are_listed_with_the_longest_queue_first(visitor: Visitor, grou
     assert page.count('<span class="chip wait">parked</span>') == 1
     assert f"{5 + len(ATTACKS)} blocked keys with {8 + len(ATTACKS)} waiting records" in page
     assert '<a href="/keys" aria-current="page">Keys</a>' in page
+    assert "1 record is retried in place. Each blocks its key, is in no queue and is not listed here" in page
+    part = body(visitor, "/part/alarms?fleet=1")
+    assert "36 of 37 attempts failed in 5 minutes: 36 http-409 · <strong>1 record</strong> is retried in place" in part
 
 
 def test_the_queue_of_a_key_has_its_records_in_their_order(visitor: Visitor, group: GroupTopics) -> None:
@@ -94,7 +103,7 @@ def test_every_key_that_is_listed_leads_to_its_queue(visitor: Visitor) -> None:
 @pytest.mark.parametrize(
     ("query", "status", "text"),
     [
-        ({"key": "eve"}, 200, "Nothing of this key waits: it is free."),
+        ({"key": "eve"}, 200, "Nothing of this key waits in a queue."),
         ({"key": ""}, 400, "That is no key."),
         ({}, 400, "That is no key."),
         ({"base64": "%%%"}, 400, "That is no key."),

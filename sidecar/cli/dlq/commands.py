@@ -38,7 +38,7 @@ from reconsume.sidecar.dlq.letters import (
     Filter,
     Letter,
     RedriveRequest,
-    planned_target,
+    target_of,
 )
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural, printable
@@ -215,7 +215,7 @@ def redrive(
     is run again, and each dead letter is redriven once, whatever filters it is met by. A plan is shown first.
 
     One at a time: a second redrive of the group ends the first, between two transactions. What dies meanwhile waits
-    for the next run. Ends with 3 when Kafka refused some.
+    for the next run. Ends with 3 when Kafka refused some, and with 1 if no dead letter has the --id.
 
     \b
     Examples:
@@ -298,7 +298,7 @@ def import_(
     letters, work = group.letters, Import(group.letters, file, group.who, dry_run=dry_run)
     count = work.expect_good_lines()  # all lines are looked at before the first letter is written
     if not dry_run and not yes:
-        edits = f"redrive the edited ones to {planned_target(letters.policy)}"
+        edits = f"redrive the edited ones to {target_of(letters.policy, queued=letters.is_queued())}"
         ask(f"Import up to {plural(count, 'dead letter')} into {', '.join(letters.topics)}, and {edits}?")
 
     def rows() -> Iterator[Row]:

@@ -15,8 +15,9 @@ from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Row, talk
 from reconsume.sidecar.cli.terminal.progress import progress_bar
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.waiting_keys import WaitingKey, WaitingRecord
-from reconsume.sidecar.errors import ConfigError, RecordError
+from reconsume.sidecar.errors import BrokerError, ConfigError, RecordError
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
@@ -42,11 +43,33 @@ def refuse_with_blocked(state: str, level: str | None, reason: str | None, due: 
 
 def list_blocked(options: Options, topic: str | None, limit: int | None, most: int | None) -> None:
     """Print the keys of which records wait, those first that are due first."""
-    scan = read(settings_for_kafka(options), topic, most=most)
+    settings = settings_for_kafka(options)
+    scan = read(settings, topic, most=most)
     keys = scan.keys.by_due()
     talk(f"{plural(len(keys), 'key')} blocked, {plural(scan.keys.waiting, 'record')} of them waiting")
+    if sentence := retried_in_place(settings):
+        talk(sentence)
     rows = [key_row(key) for key in keys[:limit]]
     options.output.rows(KEYS, [for_people(row, options.output.format) for row in rows], CUT)
+
+
+def retried_in_place(settings: Settings) -> str:
+    """Return a sentence about records that block their keys in no queue; empty if there are none."""
+    from reconsume.sidecar.group_policy.control_log import ControlLog  # imports the Kafka client, as in `read`
+
+    try:
+        state = ControlLog(settings.kafka, settings.names, CLIENT).read_if_there()
+    except BrokerError as fault:
+        return f"warning: how many records are retried in place is not known: {fault}"
+    beats = () if state is None else state.beats.running(wall()).values()
+    count = sum(beat.record.retried_in_place for beat in beats)
+    if not count:
+        return ""
+    are, where = "is" if count == 1 else "are", hint("find")
+    return (
+        f"{plural(count, 'record')} {are} retried in place, in no queue and not listed: `{where}` shows such a record "
+        "as undelivered, and the lines `failure` in the log of its instance name it"
+    )
 
 
 def show_key(options: Options, key: bytes, most: int) -> int:
@@ -59,7 +82,9 @@ def show_key(options: Options, key: bytes, most: int) -> int:
     scan = read(settings, None, key, most)
     keys = scan.keys.by_due()
     if not keys:
-        raise RecordError("nothing of this key waits")
+        raise RecordError(
+            f"nothing of this key waits in a queue; `{hint('find --key KEY')}` finds what is retried in place"
+        )
     shown = sum(one.shown for one in keys)
     if shown < scan.keys.waiting:
         talk(f"only the first {shown} of {plural(scan.keys.waiting, 'record')} are shown")

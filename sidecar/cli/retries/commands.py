@@ -10,6 +10,7 @@ from reconsume.sidecar.cli.find import (
     LIMIT,
     KeyOption,
     Located,
+    is_done,
     locate,
     locate_in_main,
     print_copy,
@@ -47,6 +48,7 @@ from reconsume.sidecar.view.storm import RULE
 from reconsume.topics.events import State
 
 if TYPE_CHECKING:
+    from reconsume.sidecar.settings import Settings
     from reconsume.sidecar.view.query import Filters
 
 MOST_SCANNED = 5_000_000
@@ -143,9 +145,9 @@ def show(
     The view says where the record is. The journey is its events: when it failed, why, and how long it waited. They are
     read from the events topic, which keeps them for a week, so the journey of an older record is not complete; then
     that is said. With --key the queue topics of an ordered group are read: the first record of the key that waits, and
-    those behind it, in their order. A record that is not done and has no events yet, such as one that is retried in
-    place, is looked for in its main topic. With --value the newest copy of the record is searched, as by `find`; of a
-    record that is done, the one in the main topic, while that still has it.
+    those behind it, in their order. A record without events is looked for in its main topic: it is done, or it is in
+    flight or retried in place. With --value the newest copy of the record is searched, as by `find`; of a record that
+    is done, the one in the main topic, while that still has it.
 
     \b
     Examples:
@@ -171,15 +173,11 @@ def show(
     located = locate(settings, record) if with_value else Located({}, None)
     if not with_value and not has_failed and not settings.deliver.broadcast:
         located = locate_in_main(settings, record)
+        if not located.where and settings.deliver.order != "none":
+            located = locate(settings, record)  # a record behind another of its key is in a queue, and has no event
     where, copy = located.where, located.copy if with_value else None
-    if not has_failed and not where and copy is None:
-        more = f"; {scan.missing}" if scan.missing else ""
-        if settings.queued and settings.order_by == "key":
-            more += f"; what waits behind another of its key has no event: `{hint('retries show --key KEY')}`"
-        raise RecordError(f"there is no record {printable(record)}: neither the view nor the events have it{more}")
-    if not has_failed and where:
-        row = {"id": record, "state": None, **where}
-        talk("it is not done; neither the view nor the events have a failure of it")
+    if not has_failed:
+        row = dict(row_without_events(settings, record, where, scan.missing, has_copy=copy is not None))
     elif not row:
         talk("warning: the view does not have it (yet, or any more); this is what the events say")
     if scan.missing:
@@ -213,6 +211,35 @@ def stats(
         talk(storm_text(ask.failures(now - RULE.window, now), RULE))
         form = options.output.format
         options.output.rows(STATS, (for_people(sums_row(value), form) for value in ask.every_sum(now - span)), CUT)
+
+
+def row_without_events(settings: Settings, record: str, where: Row, missing: str, *, has_copy: bool) -> Row:
+    """Return the row of a record of which neither the view nor the events have a failure, and say what is known of it.
+
+    `where`: where it is, empty if it is done or not found. `missing`: why there may be more events. `has_copy`: its
+    value was found. Raises RecordError if there is no such record.
+    """
+    if where:
+        talk(f"it is not done ({where['why']}); neither the view nor the events have a failure of it")
+        return {"id": record, "state": None, **where}
+    if is_done(settings, record):
+        talk(done_text(settings, record, missing))
+        return {"id": record, "state": None, "where": "done"}
+    if has_copy:
+        return {}
+    more = f"; {missing}" if missing else ""
+    if settings.queued and settings.order_by == "key":
+        more += f"; what waits behind another of its key has no event: `{hint('retries show --key KEY')}`"
+    raise RecordError(f"there is no record {printable(record)}: neither the view nor the events have it{more}")
+
+
+def done_text(settings: Settings, record: str, missing: str) -> str:
+    """Return the sentence about a record that is done and has no events. `missing`: why there may be more events."""
+    if missing:
+        return f"{record} is done; whether it ever failed is not known: {missing}"
+    if settings.deliver.order != "none":
+        return f"{record} is done, and no failure of it was recorded: retries in place have no events"
+    return f"{record} is done, and never failed"
 
 
 def filters_of(state: str, topic: str | None, level: str | None, reason: str | None, due: str | None) -> Filters:

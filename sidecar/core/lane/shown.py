@@ -47,6 +47,10 @@ class ShownLane:
         """Return the partitions that are owned, with those of queues."""
         return self._partitions.keys()
 
+    def retried_in_place(self) -> int:
+        """Return how many records are delivered again from memory, and hold back what follows."""
+        return sum(partition.retrying for partition in self._partitions.values())
+
     def put_off(self, steady_ms: int) -> frozenset[tuple[Partition, int]]:
         """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""
         return frozenset((record.source, record.offset) for record in self._waiting.put_off(steady_ms))

@@ -68,6 +68,9 @@ def failures(state: ControlState | None, at: Now) -> list[Finding]:
         attempts[topic.topic] += topic.attempts
         failed[topic.topic] += topic.failed
         reasons[topic.topic].update(topic.reasons)
+    look = f"see `{hint('retries list')}`, and the log of the service"
+    if state is not None and any(beat.record.retried_in_place for beat in state.beats.running(at.wall_ms).values()):
+        look = "retries in place are not in `retries list`: the lines `failure` in the log name id and reason"
     findings = list(missing)
     for name, count in sorted(attempts.items()):
         share = failed[name] / count if count else 0
@@ -75,9 +78,7 @@ def failures(state: ControlState | None, at: Now) -> list[Finding]:
             continue
         counted = plural(count, "attempt")
         text = f"{name}: {share:.0%} of {counted} failed in the last {ago(FAILURES_MS)}: {ranked(reasons[name])}"
-        findings.append(
-            (fail if share >= FAIL_SHARE else warn)(text, f"see `{hint('retries list')}`, and the log of the service")
-        )
+        findings.append((fail if share >= FAIL_SHARE else warn)(text, look))
     if sums and findings == list(missing):
         total = f"{failed.total()} of {plural(attempts.total(), 'attempt')} failed in the last {ago(FAILURES_MS)}"
         few = {name: count for name, count in attempts.items() if failed[name] >= WARN_SHARE * count and count < FEWEST}

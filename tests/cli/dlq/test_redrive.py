@@ -6,16 +6,19 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 from typer.testing import Result
 
 from reconsume.topics import retry_headers as wire
+from reconsume.topics.names import Kind
+from reconsume.topics.policy_record import KEY, PolicyRecord, render_record
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.dense import dense
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group, set_config
-from tests.support.kafka.topic_io import dump
+from tests.support.kafka.topic_io import Out, dump, produce
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.dlq_calls import DAY, Call, actions, now, plant, ready, redriven, rows
 from tests.support.sidecar.redrive import dead_letter
@@ -33,6 +36,35 @@ def test_a_dry_run_and_a_missing_terminal_write_nothing(call: Call, group: Group
     assert "--yes" in silent.stderr
     assert ready(group) == []
     assert dump(group.bootstrap, group.names.events) == []
+
+
+def test_an_id_that_no_dead_letter_has_is_an_error(call: Call, group: GroupTopics) -> None:
+    plant(group, dead_letter(group, 1))
+    unknown = f"{group.main}:77:1"
+    for words in (("--dry-run",), ("--yes",)):
+        refused = call("redrive", "--id", unknown, *words)
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert f"there is no dead letter {unknown}\n" in refused.stderr
+    other = call("redrive", "--id", f"{group.main}:0:1", "--reason", "timeout", "--yes")
+    assert (other.exit_code, "that meets the other conditions" in other.stderr) == (1, True)
+
+
+def test_the_plan_names_the_queues_if_only_the_policy_has_the_ladder(kafka: Broker, tmp_path: Path) -> None:
+    group = create_group(
+        replace(fresh_group(kafka.bootstrap, delays=()), queued=True), partitions=1, also=(Kind.POLICY,)
+    )
+    ladder = PolicyRecord({"ordered_ladder": ["10s"]}, "ann@host", now(), {})
+    produce(group.bootstrap, group.names.policy, [Out(render_record(ladder), KEY, partition=0)])
+    plant(group, dead_letter(group, 1))
+    file = tmp_path / "reconsume.yaml"
+    file.write_text(
+        f"group: {group.group}\ntopics: [{group.main}]\nkafka: {{bootstrap.servers: '{group.bootstrap}'}}\n"
+        "deliver: {url: 'http://127.0.0.1:1/', order: key}\n"
+    )
+    dry = reconsume("dlq", "redrive", "--dry-run", "-c", file)
+    done = reconsume("dlq", "redrive", "--yes", "-c", file)
+    assert [row["target"] for row in rows(dry)] == [group.queues[0]]
+    assert f"1 redriven to {group.queues[0]}" in done.stderr
 
 
 def test_filters_that_overlap_bring_each_letter_back_once(call: Call, group: GroupTopics) -> None:

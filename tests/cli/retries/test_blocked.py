@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from typer.testing import Result
 
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
@@ -20,6 +21,7 @@ from reconsume.sidecar.kafka.queues.queue_listing import Wanted, read_waiting
 from reconsume.sidecar.settings import load
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.names import Names
+from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.queue_copies import AT, queue_copy
 from tests.support.kafka.topic_io import Out, create_topic, produce
@@ -123,7 +125,7 @@ def test_a_key_has_its_records_in_the_order_in_which_they_go(call: Call, kafka: 
     assert (other["id"], other["state"], other["times"], other["due"]) == ("orders:0:8", "parked", 3, 0)
     missing = call("show", "--key", "eve")
     assert missing.exit_code == 1
-    assert missing.stderr.endswith("reconsume: retries: nothing of this key waits\n")
+    assert "reconsume: retries: nothing of this key waits in a queue; `reconsume find --key KEY" in missing.stderr
 
 
 def test_of_records_that_are_named_only_the_partitions_are_read(
@@ -154,6 +156,18 @@ def test_what_makes_no_sense_is_refused(call: Call, words: tuple[str, ...], text
     result = call(*words)
     assert result.exit_code == 2
     assert text in result.stderr
+
+
+def test_what_is_retried_in_place_is_counted_for_it_is_in_no_queue(
+    call: Call, kafka: Broker, group: str, queue: str
+) -> None:
+    policy = Names(group).policy
+    create_topic(kafka.bootstrap, policy, 2)
+    stuck = SubscriptionRecord({"orders": "*"}, wall(), retried_in_place=1)
+    produce(kafka.bootstrap, policy, [Out(render_record(stuck), instance_key("pod-0"), partition=0)])
+    result = call("list", "--blocked")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "1 record is retried in place, in no queue and not listed: `reconsume find" in result.stderr
 
 
 def test_a_group_without_queues_says_so(call: Call, group: str) -> None:

@@ -27,6 +27,11 @@ def waiting(group: GroupTopics, delay: int) -> list[Row]:
     return dump(group.bootstrap, group.names.level(delay, group.main))
 
 
+def told(group: GroupTopics) -> bytes:
+    """All that the policy topic has."""
+    return b"".join(row.value or b"" for row in dump(group.bootstrap, group.names.policy))
+
+
 def test_a_batch_that_fails_goes_by_the_new_ladder_and_limit(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:
@@ -53,6 +58,7 @@ def test_a_record_that_is_retried_in_place_without_limit_dies_by_a_limit_that_is
     produce(group.bootstrap, group.main, [Out(b"first", b"k"), Out(b"behind", b"k")])
     sidecar.until(lambda: len(service.ledger.deliveries()) > 10, SOON, "the first is retried again and again")
     assert {delivery.value for delivery in service.ledger.deliveries()} == {b"first"}
+    sidecar.until(lambda: b'"retried_in_place":1' in told(group), 40.0, "its heartbeat says so")
     set_policy(group, ordered_max_times=3)
     sidecar.until(lambda: len(dead(group)) == 2, SOON, "both are dead")
     (_, behind), (_, first) = dead(group)

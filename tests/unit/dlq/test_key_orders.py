@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.dlq import redriver
+from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.dlq.letters import Letter, redrive
 from reconsume.sidecar.dlq.redriver import KeyOrders
 from reconsume.sidecar.dlq.settlements import NONE
@@ -46,6 +47,8 @@ class There:
             return SimpleNamespace(all_partitions=[Partition(name, number) for number in (0, 1)])
 
         return {name: topic(name) for name in names if name not in missing}
+
+    is_queued = DeadLetters.is_queued
 
     def settlements(self) -> object:
         return NONE._replace(has_ladder=self.has_ladder)

@@ -59,6 +59,12 @@ def test_the_share_of_failures_is_that_of_all_instances(sums: list[InstanceSums]
     assert "the oldest sum is 42s old" in one.finding
 
 
+def test_of_retries_in_place_the_log_is_named_and_no_list_which_would_be_empty() -> None:
+    stuck = SubscriptionRecord({"orders": "*"}, NOW.wall_ms, sums=failed(36, 37), retried_in_place=1)
+    (one,) = failures(state_of(InstanceHeard("pod-0", stuck), at=NOW.wall_ms), NOW)
+    assert one.mend.startswith("retries in place are not in `retries list`: the lines `failure` in the log")
+
+
 def test_a_topic_that_fails_is_named_with_its_reasons_the_most_frequent_first() -> None:
     sums = InstanceSums(OLD, failures=[TopicFailures("orders", 40, 30, {"timeout": 5, "http-500": 25})])
     assert "orders: 75% of 40 attempts failed in the last 5m: 25 http-500, 5 timeout" in str(failures(heard(sums), NOW))

@@ -19,8 +19,9 @@ class Instance:
 
     def __init__(self) -> None:
         self.lane, self.ages = LaneCounters(), {ONE: 0, TWO: 0, LEVEL: 0}
-        self.is_away = False
-        self.signals = Signals([self.lane], lambda: self.ages, ["orders"], lambda: self.is_away)
+        self.is_away, self.retried = False, 0
+        ages, away, retried = lambda: self.ages, lambda: self.is_away, lambda: self.retried
+        self.signals = Signals([self.lane], ages, ["orders"], away, retried)
         self.steady_ms = self.signals._snapshots[0].at_ms
 
     def wait(self, seconds: int) -> None:
@@ -42,8 +43,10 @@ def test_failures_of_the_last_five_minutes_are_told_and_older_ones_are_not() -> 
     pod.wait(10)
     (told,) = pod.signals.sums.failures
     assert (told.topic, told.attempts, told.failed, told.reasons) == ("orders", 40, 10, {"http-500": 10})
-    assert pod.signals.urgent
+    assert (pod.signals.urgent, pod.signals.retried) == (True, 0)
+    pod.retried = 1
     pod.wait(320)
+    assert pod.signals.retried == 1
     assert pod.signals.sums.failures == []
     assert not pod.signals.urgent
 

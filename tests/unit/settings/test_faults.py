@@ -74,7 +74,10 @@ SINGLE: list[tuple[str, str]] = [
         "deliver.buffer_memory=16",
         'deliver.buffer_memory = "16": must be a size from 1MiB to 1GiB, with a unit: 16KiB or 16MiB',
     ),
-    ("deliver.buffer_memory=16MB", "deliver.buffer_memory = 16MB: must be a size from 1MiB to 1GiB"),
+    (
+        "deliver.buffer_memory=16MB",
+        "deliver.buffer_memory = 16MB: must be a size from 1MiB to 1GiB, in KiB, MiB or GiB",
+    ),
     ("retry.max_reconsume_times=-1", "retry.max_reconsume_times = -1: must be a whole number from 0 to 999999"),
     ("retry.max_reconsume_times=1000000", "retry.max_reconsume_times = 1000000: must be"),
     ("retry.ladder=rabbit", "retry.ladder = rabbit: must be rocketmq, pulsar, a list of delays, or a formula"),

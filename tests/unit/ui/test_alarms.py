@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
 from reconsume.sidecar.doctor.checks.instances import slowed
-from reconsume.sidecar.ui.overview import OVERDUE, Alarm, alarms
+from reconsume.sidecar.ui.overview import OVERDUE, Alarm, alarms, attempts_told
 from reconsume.sidecar.ui.templating import moment
+from reconsume.topics.instance_sums import InstanceSums, TopicFailures
 from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 
 NOW = 1_763_690_000_000
@@ -78,6 +79,13 @@ def test_each_cause_of_an_outage_has_a_text_of_its_own(cause: str, says: str) ->
         assert "the next one shows whether the service is back" in text
     assert idle.reason == f"No record since {moment(NOW - 65_000)} UTC; before that: http-500"
     assert "the service is back (none for 1m5s): http-500" in nothing.finding
+
+
+def test_the_attempts_of_all_running_instances_are_added_up_with_what_is_retried_in_place() -> None:
+    sums = InstanceSums(NOW, [TopicFailures("orders", 20, 18, {"http-409": 18})])
+    stuck, silent = beat(sums=sums, retried_in_place=1), beat(ago=60_000, sums=sums, retried_in_place=5)
+    assert attempts_told({"a": stuck, "b": stuck, "c": silent}, NOW - 60_000) == (40, 36, [("http-409", 36)], 2)
+    assert attempts_told({"a": beat()}, NOW - 60_000) is None
 
 
 def test_two_causes_at_a_time_are_two_alarms() -> None:
