@@ -99,7 +99,9 @@ class HoldStore:
             raise ContractError(f"{FULL}: `{hint('release')}` ends one")
         over = state.holds.over(wall())[:MOST_HOLDS]
         changed = self._write({ident: record}, over, state)
-        if ident not in holds_of(state).live:  # others have begun one at the same time
+        now_ms = wall()  # a short hold may be over before it was seen
+        is_obeyed = record.until <= now_ms or ident in state.holds.in_force(now_ms).records
+        if not is_obeyed:  # others have begun one at the same time
             self._log.write({hold_key(ident): None})
             raise ContractError(f"{FULL}: `{hint('release')}` ends one")
         return changed

@@ -23,8 +23,8 @@ from tests.ui.scene import dashboard
 from tests.ui.web import Visitor
 
 NOUNS = (
-    "byte", "entry", "event", "failure", "instance", "key", "letter", "level", "minute", "offset", "partition",
-    "record", "redrive", "retry", "topic",
+    "attempt", "byte", "entry", "event", "failure", "instance", "key", "letter", "level", "minute", "offset",
+    "partition", "record", "redrive", "retry", "topic",
 )  # fmt: skip
 TEMPLATES = sorted((FOLDER / "templates").glob("*.html"))
 WORDS: Any = environment().get_template("words.html").module

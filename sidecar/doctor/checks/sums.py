@@ -70,7 +70,8 @@ def failures(state: ControlState | None, at: Now) -> list[Finding]:
         reasons[topic.topic].update(topic.reasons)
     look = f"see `{hint('retries list')}`, and the log of the service"
     if state is not None and any(beat.record.retried_in_place for beat in state.beats.running(at.wall_ms).values()):
-        look = "retries in place are not in `retries list`: the lines `failure` in the log name id and reason"
+        unlisted = f"retries in place are not in `{hint('retries list')}`"
+        look = f"{unlisted}: the lines `failure` in the log name id and reason"
     findings = list(missing)
     for name, count in sorted(attempts.items()):
         share = failed[name] / count if count else 0

@@ -62,7 +62,7 @@ def test_the_share_of_failures_is_that_of_all_instances(sums: list[InstanceSums]
 def test_of_retries_in_place_the_log_is_named_and_no_list_which_would_be_empty() -> None:
     stuck = SubscriptionRecord({"orders": "*"}, NOW.wall_ms, sums=failed(36, 37), retried_in_place=1)
     (one,) = failures(state_of(InstanceHeard("pod-0", stuck), at=NOW.wall_ms), NOW)
-    assert one.mend.startswith("retries in place are not in `retries list`: the lines `failure` in the log")
+    assert one.mend.startswith("retries in place are not in `reconsume retries list`: the lines `failure` in the log")
 
 
 def test_a_topic_that_fails_is_named_with_its_reasons_the_most_frequent_first() -> None:
