@@ -9,8 +9,8 @@ API and forms of the dashboard are thin faces over it:
 3. `run` carries it out, reports its progress, and stops early, at a safe point, once `stop` is set.
 4. `outcome` says what was done so far, with an exit status. It is also asked after `run` has raised an error.
 
-`recorded` is around `run` in every face. It writes who has done what, how many records were changed, and the error if
-there was one. Each method blocks, and one thread uses one operation.
+`run_recorded` is around `run` in every face. It writes who has done what, how many records were changed, and the error
+if there was one. Each method blocks, and one thread uses one operation.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ from starlette.responses import Response
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.core.pace.refusals import without_text
 from reconsume.sidecar.errors import ContractError, RecordError
-from reconsume.sidecar.group_policy.operations import HoldStore, Selection, built, expect_main_topic
+from reconsume.sidecar.group_policy.operations import HoldStore, planned_hold
 from reconsume.sidecar.group_policy.state import rows_of
 from reconsume.sidecar.http.audit import NO_TOKEN, TOKEN_NAME
 from reconsume.sidecar.http.calls import Call, Caller, may_see_values
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields
 from reconsume.sidecar.http.problems import problem
-from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY, read_key, read_level
+from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY
 
 PATH = "/v1/holds"
 FIELDS = ("topic", "level", "key", "key_base64", "all", "for", "why")
@@ -56,17 +56,18 @@ class HoldCalls:
     async def begin(self, request: Request) -> Response:
         """Write a hold."""
         fields = await read_fields(request, FIELDS)
-        selection, lasts = selection_of(fields), fields.duration("for", 1_000, LONGEST_HOLD_MS)
-        why, who = text_of(fields, "why", LONGEST_WHY), author_of(request)
+        named = {name: text_of(fields, name, longest) for name, longest in TEXTS.items()}
+        lasts, why = fields.duration("for", 1_000, LONGEST_HOLD_MS), text_of(fields, "why", LONGEST_WHY)
         if why is None:
             raise RefusedError("why must be the reason, for whoever looks later.")
+        if not isinstance(everything := fields["all"] or False, bool):
+            raise RefusedError("all must be true, or left out.")
+        who = author_of(request)
         try:
-            expect_main_topic(selection, self._topics)
-            built(selection, lasts, why, who)
+            planned = planned_hold(named, everything=everything, lasts=lasts, why=why, who=who, topics=self._topics)
         except ContractError as fault:
             raise RefusedError(f"{str(fault)[0].upper()}{str(fault)[1:]}.") from None
-
-        changed = await self._writes(lambda: self._store().begin(selection, lasts, why, who))
+        changed = await self._writes(lambda: self._store().begin(planned))
         return json_answer(rows_of(changed.records)[0], 201)
 
     async def release(self, request: Request) -> Response:
@@ -111,19 +112,6 @@ def _without_values(row: Mapping[str, object]) -> dict[str, object]:
 def author_of(request: Request) -> str:
     """Return who holds or releases: the name of the token that the call has."""
     return f"api:{request.scope.get(TOKEN_NAME, NO_TOKEN)}"
-
-
-def selection_of(fields: Fields) -> Selection:
-    """Return what is to be held. Raises RefusedError."""
-    texts = {name: text_of(fields, name, longest) for name, longest in TEXTS.items()}
-    everything = fields["all"] or False
-    if everything is not (not any(value is not None for value in texts.values())):
-        raise RefusedError("Give topic, level, key or key_base64, or all: true alone.")
-    try:
-        level = None if texts["level"] is None else read_level(texts["level"])
-        return Selection(texts["topic"], level, read_key(texts["key"], texts["key_base64"]), everything)
-    except ValueError as fault:
-        raise RefusedError(f"{str(fault).capitalize()}.") from None
 
 
 def text_of(fields: Fields, name: str, longest: int) -> str | None:

@@ -19,10 +19,10 @@ from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.durations import render_duration
-from reconsume.topics.hold_record import HoldRecord, read_key, read_level
+from reconsume.topics.hold_record import HoldRecord
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.group_policy.operations import HoldsChanged, HoldsThere, HoldStore, Selection
+    from reconsume.sidecar.group_policy.operations import HoldsChanged, HoldsThere, HoldStore
     from reconsume.sidecar.settings.model import Settings
 
 COLUMNS = ("id", "what", "ends_in", "until", "who", "why")
@@ -64,23 +64,25 @@ def hold(
       reconsume hold --all --for 10m --why "the database moves"
     """
     settings, store = open_holds(options)
-    selection = selection_of(topic, level, (key, key_base64), everything)
-    from reconsume.sidecar.group_policy.operations import built, expect_main_topic
+    named = {"topic": topic, "level": level, "key": key, "key_base64": key_base64}
+    from reconsume.sidecar.group_policy.operations import planned_hold
 
     lasts_ms, by = duration(lasts, "--for"), author(who)
     try:
-        expect_main_topic(selection, settings.topic_names)
-        row = row_of("", built(selection, lasts_ms, why, by))
+        planned = planned_hold(
+            named, everything=everything, lasts=lasts_ms, why=why, who=by, topics=settings.topic_names
+        )
     except ContractError as fault:
         raise typer.BadParameter(str(fault)) from None
-    warn(settings, selection, store.read())
+    row = row_of("", planned)
+    warn(settings, planned, store.read())
     question = f"Hold {row['what']} for {row['ends_in']}?"
     plan = printed(row, options.output.format if dry_run else Format.TABLE)
     if not is_to_go_on(
         options.output, COLUMNS, plan, question, dry_run=dry_run, yes=yes, nothing="nothing was written"
     ):
         return DONE
-    changed = store.begin(selection, lasts_ms, why, by)
+    changed = store.begin(planned)
     ((ident, record),) = changed.records.items()
     talk(f"hold {ident} is written, until {clock(record.until)} or `{hint(f'release {ident}')}`")
     options.output.rows_after([plan], COLUMNS, [printed(row_of(ident, record), options.output.format)])
@@ -160,24 +162,10 @@ def open_holds(options: Options) -> tuple[Settings, HoldStore]:
     return settings, HoldStore(settings.kafka, settings.names)
 
 
-def selection_of(
-    topic: str | None, level: str | None, key: tuple[str | None, str | None], everything: bool
-) -> Selection:
-    """Return what is to be held; `key` is as text, and in Base64. Raises BadParameter if it is nothing."""
-    from reconsume.sidecar.group_policy.operations import Selection
-
-    if everything == any(value is not None for value in (topic, level, *key)):
-        raise typer.BadParameter("give --topic, --level or --key, or --all alone")
-    try:
-        return Selection(topic, None if level is None else read_level(level), read_key(*key), everything)
-    except ValueError as fault:
-        raise typer.BadParameter(str(fault)) from None
-
-
-def warn(settings: Settings, selection: Selection, there: HoldsThere) -> None:
+def warn(settings: Settings, planned: HoldRecord, there: HoldsThere) -> None:
     """Say what the person may not expect of this hold."""
     tell_ignored(there)
-    if selection.key is not None and settings.deliver.order != "none":
+    if planned.key is not None and settings.deliver.order != "none":
         talk("warning: what follows a held key waits in memory; at its share of it a partition pauses, with other keys")
 
 

@@ -38,6 +38,8 @@ from reconsume.topics.hold_record import (
     fault_of_hold,
     hold_key,
     parse_hold,
+    read_key,
+    read_level,
     render_hold,
 )
 from reconsume.topics.names import Names
@@ -55,15 +57,6 @@ class HoldsThere(NamedTuple):
     live: Mapping[str, HoldRecord]
     ignored: tuple[str, ...] = ()
     newer: tuple[str, ...] = ()
-
-
-class Selection(NamedTuple):
-    """What a person wants to hold: all that is given must fit; `all` where nothing is."""
-
-    topic: str | None = None
-    level: str | None = None
-    key: bytes | None = None
-    all: bool = False
 
 
 class HoldsChanged(NamedTuple):
@@ -88,12 +81,13 @@ class HoldStore:
         """Return the holds."""
         return holds_of(self._log.read())
 
-    def begin(self, selection: Selection, lasts: int, why: str, who: str) -> HoldsChanged:
-        """Write a hold of `lasts` ms. Holds that are over are deleted.
+    def begin(self, planned: HoldRecord) -> HoldsChanged:
+        """Write a hold that lasts from now as long as planned. Holds that are over are deleted.
 
         Raises ContractError if instances would not obey it, because too many are in force; then none is written.
         """
-        record = built(selection, lasts, why, who)
+        at = wall()
+        record = replace(planned, since=at, until=at + planned.until - planned.since)
         state, ident = self._log.read(), secrets.token_hex(4)
         if len(holds_of(state).live) >= MOST_HOLDS:
             raise ContractError(f"{FULL}: `{hint('release')}` ends one")
@@ -155,24 +149,41 @@ def has_confirmed(obeys: ObeysTold | None, changed: HoldsChanged) -> bool:
     )
 
 
-def built(selection: Selection, lasts: int, why: str, who: str) -> HoldRecord:
-    """Return the record of a hold that begins now. Raises ContractError if it may not be."""
+def planned_hold(
+    named: Mapping[str, str | None],
+    *,
+    everything: bool,
+    lasts: int,
+    why: str,
+    who: str,
+    topics: Sequence[str],
+) -> HoldRecord:
+    """Return the hold that somebody asks for, beginning now, by a command, a call or a form.
+
+    `named`: what is to be held, as texts: a topic, a level, a key, or a key_base64; all that is given must fit. A
+    missing one, or None, means any. `everything`: hold all, where none is given. `lasts`: ms. `topics`: the group's
+    main topics. Raises ContractError, with a sentence, if the hold may not be.
+    """
+    if everything == any(text is not None for text in named.values()):
+        raise ContractError("give a topic, a level or a key, or hold all alone")
     if not 1_000 <= lasts <= LONGEST_HOLD_MS:
         raise ContractError("a hold lasts from 1s to 7d")
     if not why.strip() or len(why) > LONGEST_WHY:
         raise ContractError(f"the reason must have 1 to {LONGEST_WHY} characters")
+    topic, level = named.get("topic"), named.get("level")
+    if topic is not None and topic not in topics:  # it would hold nothing
+        raise ContractError(f"the topic must be one of the group's main topics: {', '.join(topics)}")
+    try:
+        key = read_key(named.get("key"), named.get("key_base64"))
+        level = None if level is None else read_level(level)
+    except ValueError as fault:
+        raise ContractError(str(fault)) from None
     at = wall()
-    record = HoldRecord(at, at + lasts, why, who, *selection)
+    record = HoldRecord(at, at + lasts, why, who, topic, level, key, everything)
     read = fault_of_hold(record) or parse_hold(render_hold(record))  # the second knows how long each text may be
     if isinstance(read, str):
         raise ContractError(read)
     return read
-
-
-def expect_main_topic(selection: Selection, topics: Sequence[str]) -> None:
-    """Raise ContractError if a selection names a topic that is none of the main `topics`: it would hold nothing."""
-    if selection.topic is not None and selection.topic not in topics:
-        raise ContractError(f"the topic must be one of the group's main topics: {', '.join(topics)}")
 
 
 def holds_of(state: ControlState) -> HoldsThere:

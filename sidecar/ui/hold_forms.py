@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.errors import ContractError, RecordError
-from reconsume.sidecar.group_policy.operations import Selection, built, expect_main_topic
+from reconsume.sidecar.group_policy.operations import planned_hold
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
@@ -17,19 +16,11 @@ from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.security import Session, read_signed
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.topics.durations import parse_duration, render_duration
-from reconsume.topics.hold_record import WORDS, HoldRecord, read_key, read_level
+from reconsume.topics.hold_record import WORDS, HoldRecord
 
 MOST_NAMED = 10
 """Instances, and records that are not obeyed, that the page names."""
 PAGE = "/holds"
-
-
-class WantedHold(NamedTuple):
-    """What a user wants to hold, for so many ms, and why."""
-
-    selection: Selection
-    lasts_ms: int
-    why: str
 
 
 class HoldPage:
@@ -62,18 +53,17 @@ class HoldForms:
     async def begin(self, request: Request, session: Session | None) -> Response:
         """Begin a hold, then show the page of holds."""
         form = await read_signed(request, session)
-        wanted = hold_in(form.fields)
-        await self._ask(lambda: self._begin(wanted, form.actor))
+        planned = hold_in(form.fields, f"{form.actor.who}@ui", self._looks.settings.topic_names)
+        await self._ask(lambda: self._begin(planned, form.actor))
         return self._render.redirect(PAGE)
 
-    def _begin(self, wanted: WantedHold, actor: Actor) -> None:
+    def _begin(self, planned: HoldRecord, actor: Actor) -> None:
         """Write a hold. Raises RefusedError if it may not be, BrokerError and SetupError."""
-        planned = planned_hold(wanted, actor, self._looks.settings.topic_names)
-        lasts = render_duration(wanted.lasts_ms)
+        lasts = render_duration(planned.until - planned.since)
         self._audit.write("hold", actor, what=planned.what, lasts=lasts, why=planned.why)
         try:
             with self._audit.ending("hold", actor, hold="") as end:
-                begun = self._looks.hold_store.begin(wanted.selection, wanted.lasts_ms, wanted.why, planned.who)
+                begun = self._looks.hold_store.begin(planned)
                 end["hold"] = next(iter(begun.records))
         except ContractError as fault:
             raise RefusedError(str(fault)) from fault
@@ -94,29 +84,24 @@ class HoldForms:
         return self._render.redirect("/")
 
 
-def planned_hold(wanted: WantedHold, actor: Actor, topics: Sequence[str]) -> HoldRecord:
-    """Return the record of a hold that begins now. `topics`: the main topics. Raises BadFormError if it may not be."""
-    try:
-        expect_main_topic(wanted.selection, topics)
-        return built(wanted.selection, wanted.lasts_ms, wanted.why, f"{actor.who}@ui")
-    except ContractError as fault:
-        raise BadFormError(str(fault)) from fault
+def hold_in(fields: Mapping[str, str], who: str, topics: Sequence[str]) -> HoldRecord:
+    """Return the hold that a form asks for. `topics`: the main topics. Raises BadFormError.
 
-
-def hold_in(fields: Mapping[str, str]) -> WantedHold:
-    """Return what a form wants to hold. Raises BadFormError. A key's blanks count; no other text's do."""
-    topic, level, base64, lasts, why = (
-        fields.get(name, "").strip() for name in ("topic", "level", "base64", "for", "why")
-    )
-    key, everything = fields.get("key") or None, fields.get("all") == "yes"
-    if everything == bool(topic or level or key or base64):
-        raise BadFormError("choose a topic, a level or a key, or everything alone")
-    if not lasts:
+    An empty field is not given. A key's blanks count; no other text's do.
+    """
+    inputs = {"topic": "topic", "level": "level", "key_base64": "base64"}
+    named = {name: fields.get(field, "").strip() or None for name, field in inputs.items()}
+    named["key"] = fields.get("key") or None
+    if not (lasts := fields.get("for", "").strip()):
         raise BadFormError("say when the hold ends by itself: 1s to 7d")
     try:
-        named = Selection(
-            topic or None, read_level(level) if level else None, read_key(key, base64 or None), everything
+        return planned_hold(
+            named,
+            everything=fields.get("all") == "yes",
+            lasts=parse_duration(lasts),
+            why=fields.get("why", "").strip(),
+            who=who,
+            topics=topics,
         )
-        return WantedHold(named, parse_duration(lasts), why)
-    except ValueError as fault:
-        raise BadFormError(str(fault)) from None
+    except (ContractError, ValueError) as fault:
+        raise BadFormError(str(fault)) from fault

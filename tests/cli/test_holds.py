@@ -21,9 +21,9 @@ ALL = ("--for", "1h", "--why", "x", "--yes")
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("hold", *ALL), "give --topic, --level or --key, or --all alone"),
+        (("hold", *ALL), "give a topic, a level or a key, or hold all alone"),
         (("hold", "--topic", "odrers", *ALL), "the topic must be one of the group's main topics: "),
-        (("hold", "--all", "--topic", "orders", *ALL), "give --topic, --level or --key, or --all alone"),
+        (("hold", "--all", "--topic", "orders", *ALL), "give a topic, a level or a key, or hold all alone"),
         (("hold", "--level", "soon", *ALL), "a level is main, ready, ordered, or a delay like 10m"),
         (("hold", "--key", "a", "--key-base64", "YQ==", *ALL), "not both"),
         (("hold", "--key-base64", "?", *ALL), "not Base64"),

@@ -13,7 +13,7 @@ import pytest
 from reconsume.sidecar.api.app import Access, build_app
 from reconsume.sidecar.api.holds import MOST_AT_ONCE, THREADS, hold_routes
 from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
-from reconsume.sidecar.group_policy.operations import HoldsChanged, HoldsThere, HoldStore, Selection, built
+from reconsume.sidecar.group_policy.operations import HoldsChanged, HoldsThere, HoldStore
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.topics.hold_record import HoldRecord
@@ -50,9 +50,9 @@ class Topic(HoldStore):
             raise self.fault
         return HoldsThere(self.there)
 
-    def begin(self, selection: Selection, lasts: int, why: str, who: str) -> HoldsChanged:
+    def begin(self, planned: HoldRecord) -> HoldsChanged:
         self.read()
-        self.there["a"] = built(selection, lasts, why, who)
+        self.there["a"] = planned
         return HoldsChanged(self.there, 0, ControlState(), frozenset())
 
     def release(self, idents: Collection[str], who: str, newer: Collection[str] = ()) -> HoldsChanged:
