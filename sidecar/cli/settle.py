@@ -31,6 +31,7 @@ from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.dlq.letters import Eligibility
 from reconsume.sidecar.dlq.settle_request import NotWaitingError, SettleRequest, fault_of_why
 from reconsume.sidecar.errors import ConfigError, LetterError
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.operation import Operation, Report
 from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW
@@ -47,7 +48,8 @@ OptionalIdent = Annotated[
 NO_DECISION = "say what to do with the record, by one of --dead-letter, --commit and --retry-now"
 NOT_WAITING = (
     "{} waits in no queue of this group: --dead-letter and --retry-now are for records that wait by "
-    "retry.ordered_ladder, and --commit for these and for dead letters"
+    "retry.ordered_ladder, and --commit for these and for dead letters; a record that is retried in place ends by "
+    "retry.ordered_max_times or retry.ordered_ladder, which `{}` sets"
 )
 
 
@@ -151,7 +153,7 @@ def one_record(group: OpenGroup, request: SettleRequest, scan: int) -> Operation
         return SettleWaiting(settler, settler.find(request.id, request.how), request)
     except NotWaitingError:
         if request.how != COMMIT:
-            raise LetterError(NOT_WAITING.format(printable(request.id))) from None
+            raise LetterError(NOT_WAITING.format(printable(request.id), hint("policy set"))) from None
     return Dismissal(letters, lambda report: newest_letter(group, request.id, scan, report), request, events)
 
 

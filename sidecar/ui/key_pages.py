@@ -18,7 +18,7 @@ from reconsume.sidecar.dlq.settle import Settler
 from reconsume.sidecar.dlq.settle_request import Decided, SettleRequest, settle_request
 from reconsume.sidecar.errors import RecordError
 from reconsume.sidecar.group_policy.state import SILENT_AFTER
-from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
+from reconsume.sidecar.kafka.queues.queue_listing import NoQueuesError, WaitingScan, Wanted, read_waiting
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
@@ -53,8 +53,11 @@ class KeyPages:
 
     async def keys(self, request: Request, session: Session | None) -> Response:
         """Show the keys of which records wait, those with the longest queues first."""
-        scan = await self._read(Wanted(None, MOST_READ))
-        keys = sorted(scan.keys.by_due(), key=lambda key: -key.waiting)
+        try:
+            scan = await self._read(Wanted(None, MOST_READ))
+        except NoQueuesError:  # its keys are retried in place, of which the heartbeats tell
+            scan = None
+        keys = [] if scan is None else sorted(scan.keys.by_due(), key=lambda key: -key.waiting)
         rows = [(key, self._coded(key)) for key in keys[:MOST_KEYS]]
         news = await self._scan(self._looks.heartbeats)
         retried = retried_in_place(news.beats, wall() - SILENT_AFTER)

@@ -206,14 +206,15 @@ def heartbeats(group: GroupTopics, now: int, *, hostile: bool) -> Sequence[Out]:
     ]
 
 
-def settings_of(group: GroupTopics, folder: Path) -> Settings:
-    """The group's configuration."""
+def settings_of(group: GroupTopics, folder: Path, *, in_place: bool = False) -> Settings:
+    """The group's configuration. `in_place`: it keeps the order of keys, without queues."""
     file = folder / "reconsume.yaml"
     levels = ", ".join(render_duration(delay) for delay in group.delays)
+    order = "key" if group.queued or in_place else "none"
     retry = "{ordered_ladder: [10s]}" if group.queued else f"{{levels: [{levels}], ladder: [{levels}]}}"
     file.write_text(
         f"group: {group.group}\ntopics: [{', '.join(group.mains)}]\nkafka: {{bootstrap.servers: '{group.bootstrap}'}}\n"
-        f"deliver: {{url: 'http://127.0.0.1:1/', order: {'key' if group.queued else 'none'}}}\nretry: {retry}\n"
+        f"deliver: {{url: 'http://127.0.0.1:1/', order: {order}}}\nretry: {retry}\n"
         "view: {source: spark}\n"
     )
     return load(file, (), {})
@@ -228,11 +229,12 @@ def dashboard(
     listen: str = "127.0.0.1:0",
     read: Literal["open", "signed-in"] = "open",
     base_path: str = "",
+    in_place: bool = False,
 ) -> Iterator[Scene]:
     """Serve the group's dashboard."""
     tokens, audit = folder / "token", folder / "audit.jsonl"
     tokens.write_text(f"{TOKEN}\n")
-    settings = settings_of(group, folder)
+    settings = settings_of(group, folder, in_place=in_place)
     wanted = DashboardOptions(parse_listen(listen), tokens if token else None, audit, read=read, base_path=base_path)
     loop = Loop()
     served = Dashboard(settings, build_policy(settings, "ui"), wanted)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -131,3 +132,11 @@ def test_a_group_without_order_has_no_such_pages(read_only: Scene) -> None:
     visitor = Visitor(read_only)
     assert visitor.get("/keys").status == 404
     assert "/keys" not in visitor.get("/policy").body.decode()
+
+
+def test_without_queues_the_page_says_that_failures_are_retried_in_place(kafka: Broker, tmp_path: Path) -> None:
+    """Given an ordered group whose ladder keeps no order, then its page of keys is a page, and no error."""
+    group = create_group(fresh_group(kafka.bootstrap), partitions=1, also=UNUSED)
+    with dashboard(group, tmp_path, in_place=True) as scene:
+        shown = body(Visitor(scene), "/keys")
+    assert "Without retry.ordered_ladder this group has no queues" in shown

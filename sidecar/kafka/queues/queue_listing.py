@@ -53,12 +53,16 @@ class WaitingScan(NamedTuple):
     missing: str
 
 
+class NoQueuesError(ContractError):
+    """The group keeps its order in place: it has no queues."""
+
+
 def read_waiting(
     cluster: Cluster, policy: Policy, topics_of: Iterable[str], by: OrderBy, wanted: Wanted, report: Report
 ) -> WaitingScan:
     """Return what waits in the queue topics of some main topics of a group.
 
-    Raises BrokerError, and ContractError if the group has no queue topic.
+    Raises BrokerError, NoQueuesError, and ContractError if a queue topic is missing.
     """
     names = policy.names
     queues = [names.ordered(topic) for topic in topics_of]
@@ -66,7 +70,7 @@ def read_waiting(
     if not topics:
         if not policy.queued:
             finds = f"`{hint('find')}` finds a record that is retried in place"
-            raise ContractError(f"without retry.ordered_ladder this group has no queues: {finds}")
+            raise NoQueuesError(f"without retry.ordered_ladder this group has no queues: {finds}")
         raise ContractError(f"{names.ordered(policy.topics[0])} is {ABSENT}: `{hint('topics apply')}` creates it")
     is_asked = _asked(names, wanted.ids)
     led = [partition for topic in topics.values() for partition in topic.led if is_asked(partition)]
