@@ -138,7 +138,7 @@ def outside(request: pytest.FixtureRequest, below: Scene, tmp_path: Path) -> Ite
             until_it_listens(process, port)
             yield f"http://127.0.0.1:{port}{BASE}/"
         finally:
-            process.kill()
+            process.terminate()  # a killed master would leave its workers
 
 
 def test_behind_nginx_all_that_a_user_does_works(chromium: Any, outside: str, below: Scene) -> None:
