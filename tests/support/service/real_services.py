@@ -196,7 +196,11 @@ def real_service(name: str, folder: Path) -> Iterator[RealService]:
             until_it_listens(process, port)
             yield RealService(f"http://127.0.0.1:{port}/events", lambda: process.send_signal(signal.SIGHUP))
         finally:
-            process.kill()
+            process.terminate()  # nginx and gunicorn end their workers; killed, they would leave them behind
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
