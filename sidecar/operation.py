@@ -19,6 +19,7 @@ import enum
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 Row = Mapping[str, object]
@@ -85,10 +86,11 @@ class Operation(Protocol):
         """Return what was done so far."""
 
 
-class Tally(Protocol):
+@dataclass
+class Tally:
     """What an action has done so far. `records`: how many it has changed."""
 
-    records: int
+    records: int = 0
 
 
 class Recorder(Protocol):

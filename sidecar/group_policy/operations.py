@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError,
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.state import ControlState, Entry
 from reconsume.sidecar.hints import hint
+from reconsume.sidecar.operation import Tally
 from reconsume.sidecar.printable import printable
 from reconsume.topics.action_record import (
     LONGEST_ERROR,
@@ -229,13 +229,6 @@ def _said(entry: Entry | None) -> str:
         return "the policy topic was recreated"
     who = "somebody" if entry.record is None else printable(entry.record.who)
     return f"{who} has written a policy (offset {entry.offset})"
-
-
-@dataclass
-class Tally:
-    """What an action has done so far. `records`: how many it has changed."""
-
-    records: int = 0
 
 
 class ActionStore:

@@ -13,13 +13,13 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError, SetupError
 from reconsume.sidecar.files import open_plain, open_private
+from reconsume.sidecar.operation import Tally
 
 SHOWN = 200
 TAIL = 256 * 1024
@@ -96,13 +96,6 @@ class AuditLog:
                 f"the audit log {self.path} (operators.audit_file) cannot be read: {error.strerror}"
             ) from error
         return [row for line in reversed(lines) if (row := _row(line)) is not None]
-
-
-@dataclass
-class Tally:
-    """What an action has done so far. `records`: how many it has changed."""
-
-    records: int = 0
 
 
 class ActorRecorder(NamedTuple):
