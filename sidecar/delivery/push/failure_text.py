@@ -152,8 +152,9 @@ def explained(
     if kept := failure_text(content_type, noted, body, wanted):
         return with_text(judged, kept)
     outcome = judged.outcome if isinstance(judged, WholeRefused) else judged
-    if isinstance(outcome, Failed | Rejected) and outcome.reason.startswith(HTTP):
-        return with_text(judged, unkept(content_type, noted, size, wanted))
+    is_bare = isinstance(outcome, Failed | Rejected) and outcome.reason.startswith(HTTP)
+    if is_bare and (note := unkept(content_type, noted, size, wanted)):
+        return with_text(judged, note)
     return judged
 
 

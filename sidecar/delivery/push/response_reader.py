@@ -225,7 +225,7 @@ class ResponseReader:
         if isinstance(judged, OddAnswer):
             self._odd(judged.kinds)
             judged = judged.judged
-        if self._status >= 300 and self._rules.failure_text != "none":
+        if self._status >= 300 and self._size and self._rules.failure_text != "none":
             judged = explained(judged, self._type, self._noted, body, self._size, self._rules.failure_text)
         found: Judged = judged
         return found
