@@ -88,14 +88,14 @@ def usage_told(words: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        mend_usage(error)
+        improve_usage_error(error)
         if not hasattr(error, "format_message") or not asks_json(words):
             raise
         json_error("wrong usage", error.format_message(), WRONG_USAGE)
         raise typer.Exit(WRONG_USAGE) from None
 
 
-def mend_usage(wrong: Any) -> None:
+def improve_usage_error(wrong: Any) -> None:
     """Improve an error of wrong usage: with an example, better suggestions, and a sentence without pydantic's words."""
     match type(wrong).__name__:  # the classes are typer's own, and differ between its versions
         case "MissingParameter":

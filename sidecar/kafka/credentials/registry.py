@@ -87,11 +87,6 @@ class ClientCredentials:
         self.applied = self.pending = registry.newest
         self._registry = registry
 
-    @property
-    def newest_number(self) -> int:
-        """The number of the newest credentials. Properties may name a file, and be the same for another certificate."""
-        return self._registry.newest.number
-
     def newest(self, config: Mapping[str, object]) -> dict[str, Any]:
         """Return a client's configuration with the newest credentials."""
         return self._registry.with_newest(config)
