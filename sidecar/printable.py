@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-
 _ERROR_OBJECT = re.compile(r'KafkaError\{[^"{}]*,str="(.*?)"\}')
 
 

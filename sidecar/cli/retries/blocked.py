@@ -22,7 +22,6 @@ from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
-from reconsume.topics.events import State
 
 if TYPE_CHECKING:
     from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan
@@ -35,9 +34,13 @@ QUEUE = ("id", "state", "times", "due", "reason", "at", "redrives", "topic", "pa
 CUT = ("key", "reason")
 
 
+NOT_DONE = "open"
+"""The default of `--state`: what waits for a retry, and what was redriven and is not done or dead again."""
+
+
 def refuse_with_blocked(state: str, level: str | None, reason: str | None, due: str | None) -> None:
     """Raise BadParameter if one of these options is there, which ask for records of the view."""
-    if state.upper() != State.WAITING_RETRY or any((level, reason, due)):
+    if state != NOT_DONE or any((level, reason, due)):
         raise typer.BadParameter("--blocked goes with --topic, --limit and --most alone: it shows keys")
 
 
