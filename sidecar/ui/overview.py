@@ -177,6 +177,11 @@ class LastAlarms:
         self._alarms, self._at = [*alarms(beats, now - SILENT_AFTER), *held(holds)], now
         return self._alarms
 
+    def change_holds(self, holds: Mapping[str, HoldRecord]) -> None:
+        """Show these holds from now on: an operator has begun or released one on the dashboard."""
+        if self._alarms is not None:
+            self._alarms = [*(one for one in self._alarms if one.kind != "held"), *held(holds)]
+
     def known(self, now: int) -> list[Alarm] | None:
         """Return the alarms, if they are not too old at `now` (epoch ms); otherwise None."""
         return self._alarms if now - self._at <= REMEMBERED else None
