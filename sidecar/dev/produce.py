@@ -8,6 +8,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.hints import suggestion
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import teller_config
 from reconsume.sidecar.kafka.clients import make_client
@@ -43,8 +44,10 @@ def produce(
     The topic is never created. `kafka`: librdkafka's properties. Raises ContractError if there is no such topic,
     BrokerError if the broker does not take the record.
     """
-    if not Cluster(kafka, CLIENT).find([topic]):
-        raise ContractError(f"there is no topic {topic}")
+    cluster = Cluster(kafka, CLIENT)
+    if not cluster.find([topic]):
+        question = suggestion(topic, cluster.topic_names())
+        raise ContractError(f"there is no topic {topic}" + (f"; {question}" if question else ""))
     faults: list[str] = []
     landed: list[Message] = []
 

@@ -18,7 +18,7 @@ from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.waiting_keys import WaitingKey, WaitingRecord
 from reconsume.sidecar.errors import BrokerError, ConfigError, RecordError
-from reconsume.sidecar.hints import hint
+from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
@@ -107,7 +107,7 @@ def read(settings: Settings, topic: str | None, key: bytes | None = None, most: 
     if order == "none":
         raise ConfigError("deliver.order is none: only ordered groups have queues of keys")
     if topic is not None and topic not in settings.topic_names:
-        raise typer.BadParameter(f"{topic!r} is none of the group's topics")
+        raise typer.BadParameter(not_ours(topic, settings.topic_names))
     policy = build_policy(settings, CLIENT)
     wanted = Wanted(key, min(most or MOST_READ, MOST_READ), 1 if key is None else MOST_KEPT)
     topics = settings.topic_names if topic is None else (topic,)

@@ -42,7 +42,7 @@ from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import RecordError
-from reconsume.sidecar.hints import hint
+from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.storm import RULE
@@ -122,6 +122,8 @@ def list_(
         return DONE
     filters = filters_of(state, topic, level, reason, due_before)
     settings = settings_for_kafka(options)
+    if topic is not None and topic not in settings.topic_names:
+        talk(f"warning: {not_ours(topic, settings.topic_names)}")
     with whole_view(settings, Source(settings.view.source), most) as look, look.questions() as ask:
         form, ordered = options.output.format, settings.order_by is not None
         values = islice(chain.from_iterable(ask.every_message(one, limit) for one in filters), limit)
