@@ -259,8 +259,8 @@ def look(options: Options) -> tuple[Cluster, Settings, list[Step]]:
     mains = cluster.find(settings.topic_names)
     if absent := [name for name in settings.topic_names if name not in mains]:
         there = cluster.topic_names()
-        asked = {name: suggestion(name, there) for name in absent}
-        named = ", ".join(f"{name} ({question})" if question else name for name, question in asked.items())
+        questions = {name: suggestion(name, there) for name in absent}
+        named = ", ".join(f"{name} ({question})" if question else name for name, question in questions.items())
         raise ContractError(
             f"no such main topic: {named}; create it first, since the group's own topics follow the main "
             f"topics' partitions, replicas and sizes, for example by `{creating(settings, absent)}`"
