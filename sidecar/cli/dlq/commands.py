@@ -83,7 +83,7 @@ def list_(
       reconsume dlq list --contains '"sku": "A-99"' --key customer-7
     """
     states = states_of(state, everything=everything)
-    letters = open_dlq(options).letters
+    letters = open_dlq(options, topics=wanted.topics).letters
     from reconsume.sidecar.dlq.dead_letters import search_letters
 
     request = RedriveRequest(wanted, most_redrives)
@@ -220,7 +220,7 @@ def redrive(
       reconsume dlq redrive --id orders:3:1024
       reconsume dlq redrive --contains '"sku": "A-99"'
     """
-    group = open_dlq(options, who)
+    group = open_dlq(options, who, wanted.topics)
     from reconsume.sidecar.dlq.operations import Redrive  # the Kafka client is slow to import, and --help needs none
 
     operation = Redrive(group.letters, RedriveRequest(wanted, most_redrives, forgotten), most, rate)
@@ -247,7 +247,7 @@ def export(
     """
     if options.format not in (None, Format.JSONL):
         raise typer.BadParameter("an export is JSON lines: -o jsonl, or nothing")
-    letters = open_dlq(options).letters
+    letters = open_dlq(options, topics=wanted.topics).letters
     from reconsume.sidecar.dlq.archive import export_lines
     from reconsume.sidecar.dlq.dead_letters import LetterScan
 
