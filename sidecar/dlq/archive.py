@@ -306,8 +306,8 @@ class ImportLetters:
         new, edited = counts.of(IMPORTED), counts.of(EDITED)
         into = f"import {plural(new, 'dead letter')} into {', '.join(self._letters.topics)}"
         target = target_of(self._letters.policy, queued=self._letters.is_queued())
-        again = f"redrive {plural(edited, 'edited one')} to {target}"
-        steps = " and ".join(words for words, count in ((into, new), (again, edited)) if count)
+        redrives = f"redrive {plural(edited, 'edited one')} to {target}"
+        steps = " and ".join(words for words, count in ((into, new), (redrives, edited)) if count)
         question = f"{steps[0].upper()}{steps[1:]}?" if steps else ""
         nothing = f"{new} would be imported, {edited} redriven" if steps else "there is nothing to import"
         status = Status.FAILED if counts.of(REFUSED) else Status.DONE
