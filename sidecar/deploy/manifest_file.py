@@ -60,8 +60,8 @@ def change_all(name: str, text: str, change: Change) -> Changed:
             documents.append(revise(document, old, new))
             done += rows
         except yaml.YAMLError as error:
-            place, words = described(error, document, line + 1)
-            problems.append(f"{name}, {place}: {words}" if place else f"{name}: {words}")
+            where, words = described(error, document, line + 1)
+            problems.append(f"{name}, {where}: {words}" if where else f"{name}: {words}")
         except (WrongManifestError, CannotReviseError) as error:
             problems.append(f"{name}, the document from line {line + 1}: {error}")
     if not problems and not done:

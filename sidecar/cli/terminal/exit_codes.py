@@ -95,10 +95,9 @@ def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = Fa
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last code before the user: report all
-        ended = SystemExit(128 + came[0]) if came else interrupt_in(error)
-        if isinstance(ended, SystemExit):
-            raise ended from None
-        return report(ended, debug=debug, as_json=as_json, command=command)
+        if (by_signal := 128 + came[0] if came else _signalled(error)) is not None:
+            raise SystemExit(by_signal) from None
+        return report(interrupt_in(error), debug=debug, as_json=as_json, command=command)
     return code or DONE
 
 
@@ -125,6 +124,12 @@ def unwound_by_signals(came: list[int]) -> Iterator[None]:
         for number, handler in before.items():
             if signal.getsignal(number) is end:
                 signal.signal(number, handler)
+
+
+def _signalled(error: BaseException) -> int | None:
+    """Return the exit code with which a signal ended the command; None if none did."""
+    ended = interrupt_in(error)
+    return int(ended.code or 0) if isinstance(ended, SystemExit) else None
 
 
 def interrupt_in(error: BaseException) -> BaseException:
