@@ -73,8 +73,8 @@ class ManifestFile:
                     if not isinstance(one, dict) or not isinstance(one.get("kind"), str):
                         raise WrongManifestError("it has no kind, so it is nothing of Kubernetes")
             except yaml.YAMLError as error:
-                place, words = described(error, part, line + 1)
-                problems.append(f"{name}, {place}: {words}" if place else f"{name}: {words}")
+                where, words = described(error, part, line + 1)
+                problems.append(f"{name}, {where}: {words}" if where else f"{name}: {words}")
             except WrongManifestError as error:
                 problems.append(f"{name}, the document from line {line + 1}: {error}")
         if not problems and all(document.value is None for document in self._documents):
