@@ -65,15 +65,15 @@ class ManifestFile:
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self._documents, problems = list[Document](), list[str]()
-        for line, part in split(text):
+        for line, source in split(text):
             try:
-                value = None if SEPARATOR.fullmatch(part) else load_manifest(part, LARGEST)
-                self._documents.append(Document(line, part, value))
+                value = None if SEPARATOR.fullmatch(source) else load_manifest(source, LARGEST)
+                self._documents.append(Document(line, source, value))
                 for one in objects_in(value):
                     if not isinstance(one, dict) or not isinstance(one.get("kind"), str):
                         raise WrongManifestError("it has no kind, so it is nothing of Kubernetes")
             except yaml.YAMLError as error:
-                where, words = described(error, part, line + 1)
+                where, words = described(error, source, line + 1)
                 problems.append(f"{name}, {where}: {words}" if where else f"{name}: {words}")
             except WrongManifestError as error:
                 problems.append(f"{name}, the document from line {line + 1}: {error}")
