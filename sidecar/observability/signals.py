@@ -2,7 +2,8 @@
 
 Every ten seconds, on the event loop, it compares the counters of the lanes with those of five and fifteen minutes ago.
 The heartbeat carries these sums (`topics/instance_sums.py`), and `doctor` adds them up for all instances. A partition
-that stands is logged once, and once when that is over. While nothing is delivered because of an outage, and for a
+that stands is logged once, and once when that is over: because something of it was delivered, or because an operator
+or a rate keeps its oldest record back now. While nothing is delivered because of an outage, and for a
 minute after it, no partition is newly logged: the outage has its own message, and explains them all.
 """
 
@@ -17,7 +18,7 @@ from typing import NamedTuple, NoReturn
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.counters import LaneCounters
 from reconsume.sidecar.core.record import Now, Partition
-from reconsume.sidecar.core.undelivered import LONG_ALONE, Age, stalled
+from reconsume.sidecar.core.undelivered import HOLD, LONG_ALONE, RATE, Age, Wait, stalled
 from reconsume.topics.instance_sums import (
     DEAD_LETTERS_MS,
     FAILURES_MS,
@@ -40,6 +41,14 @@ GROWTH = 30_000
 FEW, BAD_SHARE = 20, 0.1
 """With fewer attempts no share is judged; from this share of failures on an operator should know."""
 
+DELIVERED = "delivered"
+ENDS = {
+    DELIVERED: "it is delivered again",
+    HOLD: "an operator holds its oldest record, which was not delivered; its age does not grow meanwhile",
+    RATE: "its oldest record waits for a rate, and was not delivered",
+}
+"""How a stall is over, by the field `now` of the line."""
+
 Pair = tuple[str, str]
 
 _LOG = logging.getLogger("reconsume.signals")
@@ -58,7 +67,7 @@ class _Snapshot(NamedTuple):
 class Signals:
     """The sums of one instance. Used on the event loop; `sums`, `urgent` and `retried` may be read on any thread.
 
-    `ages`: for how many ms the oldest undelivered record of each partition has waited. `topics`: the main topics.
+    `waits`: what the oldest record of each partition does that is not done. `topics`: the main topics.
     `is_away`: whether an outage keeps every record from being delivered. `retried`: how many records are retried in
     place.
     """
@@ -66,7 +75,7 @@ class Signals:
     def __init__(
         self,
         lanes: Sequence[LaneCounters],
-        ages: Callable[[], Mapping[Partition, int]],
+        waits: Callable[[], Mapping[Partition, Wait]],
         topics: Iterable[str],
         is_away: Callable[[], bool] = lambda: False,
         retried: Callable[[], int] = lambda: 0,
@@ -76,12 +85,13 @@ class Signals:
         """Whether the heartbeat should carry the sums soon: something of them needs an operator."""
         self.retried = 0
         """Records that are retried in place."""
-        self._lanes, self._ages, self._is_away, self._topics = lanes, ages, is_away, frozenset(topics)
+        self._lanes, self._waits, self._is_away, self._topics = lanes, waits, is_away, frozenset(topics)
         self._retried = retried
         self._explained_until_ms = 0
         """Until when (steady ms) an outage explains why records wait."""
         self._snapshots: deque[_Snapshot] = deque([self._snapshot(now(), {})])
         self._stalled: dict[Partition, int] = {}
+        """The partitions that were logged, each with the lowest offset that was not done then."""
 
     async def follow(self) -> NoReturn:
         """Look every ten seconds, without end."""
@@ -91,12 +101,13 @@ class Signals:
 
     def look(self, moment: Now) -> None:
         """Make the sums, and log which partitions stand, and which do not any more."""
-        ages, self.retried = self._ages(), self._retried()
-        mains = [Age(source, ms) for source, ms in ages.items() if source.topic in self._topics]
+        waits, self.retried = self._waits(), self._retried()
+        ages = [Age(source, wait.waited_ms) for source, wait in waits.items()]
+        mains = [age for age in ages if age.source.topic in self._topics]
         if self._is_away():
             self._explained_until_ms = moment.steady_ms + LONG_ALONE
         is_explained = moment.steady_ms < self._explained_until_ms
-        self._log_stalled([] if is_explained else stalled(Age(*item) for item in ages.items()), ages)
+        self._log_stalled([] if is_explained else stalled(ages), waits)
         present = self._snapshot(moment, _oldest(mains))
         failures = self._failures(present, self._before(moment.steady_ms - FAILURES_MS))
         before = self._before(moment.steady_ms - DEAD_LETTERS_MS)
@@ -142,30 +153,33 @@ class Signals:
             lags.append(TopicLag(topic, first.source.number, first.waited_ms, second, grows))
         return lags
 
-    def _log_stalled(self, stalled_ages: Sequence[Age], ages: Mapping[Partition, int]) -> None:
-        present = dict(stalled_ages)
-        for source, waited_ms in present.items():
+    def _log_stalled(self, stalled_ages: Sequence[Age], waits: Mapping[Partition, Wait]) -> None:
+        for source, waited_ms in stalled_ages:
             if source not in self._stalled:
+                self._stalled[source] = waits[source].first
                 text = "%s: its oldest undelivered record has waited for %d s: `partitions` in /status says why"
                 seconds = waited_ms // 1000
-                change = {"event": "partition-stalled", "was": "delivered"}
-                _LOG.warning(
-                    text,
-                    source,
-                    seconds,
-                    extra={**change, "partition": str(source), "undelivered_for": seconds},
-                )
-        over = [source for source in self._stalled if ages.get(source, 0) < LONG_ALONE and source not in present]
-        for source in over:
-            if source in ages:  # else another instance has it now
-                seconds = ages[source] // 1000
-                change = {"event": "partition-stalled", "was": "stalled"}
-                _LOG.warning(
-                    "%s: it is delivered again",
-                    source,
-                    extra={**change, "partition": str(source), "undelivered_for": seconds},
-                )
-        self._stalled = {source: ms for source, ms in {**self._stalled, **present}.items() if source not in over}
+                extra = {"event": "partition-stalled", "was": DELIVERED, "now": "stalled"}
+                facts = {"partition": str(source), "undelivered_for": seconds}
+                _LOG.warning(text, source, seconds, extra={**extra, **facts})
+        present = dict(stalled_ages)
+        for source, first in list(self._stalled.items()):
+            wait = waits.get(source)
+            if wait is None:  # another instance has it now
+                del self._stalled[source]
+            elif wait.waited_ms < LONG_ALONE and source not in present and (now := _ended(wait, first)):
+                del self._stalled[source]
+                seconds = wait.waited_ms // 1000
+                extra = {"event": "partition-stalled", "was": "stalled", "now": now}
+                facts = {"partition": str(source), "undelivered_for": seconds}
+                _LOG.warning("%s: %s", source, ENDS[now], extra={**extra, **facts})
+
+
+def _ended(wait: Wait, first: int) -> str:
+    """Return how a stall is over that began with the offset `first` not done; empty if that is not known yet."""
+    if wait.kept_by:
+        return wait.kept_by
+    return DELIVERED if wait.first > first or wait.is_sent else ""
 
 
 def _by_topic(counts: Counter[Pair]) -> defaultdict[str, Counter[str]]:

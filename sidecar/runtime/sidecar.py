@@ -17,6 +17,7 @@ from reconsume.sidecar.core.pace.refusals import status_of
 from reconsume.sidecar.core.progress_codec import NEEDED
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import keys_status
+from reconsume.sidecar.core.undelivered import Wait
 from reconsume.sidecar.delivery.push.access import Access, build_credentials
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
 from reconsume.sidecar.group_policy.controller import PolicyController
@@ -122,7 +123,7 @@ class Sidecar:
         self._failure_sums = FailureSums([runner.lane.counters for runner in self._runners])
         self._signals = Signals(
             [runner.lane.counters for runner in self._runners],
-            self._ages,
+            self._waits,
             settings.topic_names,
             lambda: self._dispatcher.pace.cause in (Cause.UNREACHABLE, Cause.UNWELL),
             lambda: sum(runner.lane.shown.retried_in_place() for runner in self._runners),
@@ -306,8 +307,8 @@ class Sidecar:
             return "starting"
         return "waiting for the service" if self._membership.waits else "running"
 
-    def _ages(self) -> dict[Partition, int]:
-        return {source: ms for runner in self._runners for source, ms in runner.ages().items()}
+    def _waits(self) -> dict[Partition, Wait]:
+        return {source: wait for runner in self._runners for source, wait in runner.waits().items()}
 
     def _overdue(self) -> int:
         return max(runner.driver.standing.worst for runner in self._runners)

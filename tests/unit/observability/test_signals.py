@@ -8,6 +8,7 @@ import pytest
 
 from reconsume.sidecar.core.counters import LaneCounters
 from reconsume.sidecar.core.record import Now, Partition
+from reconsume.sidecar.core.undelivered import HOLD, RATE, Wait
 from reconsume.sidecar.observability.signals import Signals
 
 ONE, TWO = Partition("orders", 0), Partition("orders", 1)
@@ -20,9 +21,13 @@ class Instance:
     def __init__(self) -> None:
         self.lane, self.ages = LaneCounters(), {ONE: 0, TWO: 0, LEVEL: 0}
         self.is_away, self.retried = False, 0
-        ages, away, retried = lambda: self.ages, lambda: self.is_away, lambda: self.retried
-        self.signals = Signals([self.lane], ages, ["orders"], away, retried)
+        self.kept_by, self.first = "", 5
+        away, retried = lambda: self.is_away, lambda: self.retried
+        self.signals = Signals([self.lane], self.waits, ["orders"], away, retried)
         self.steady_ms = self.signals._snapshots[0].at_ms
+
+    def waits(self) -> dict[Partition, Wait]:
+        return {source: Wait(age, self.kept_by, self.first, is_sent=False) for source, age in self.ages.items()}
 
     def wait(self, seconds: int) -> None:
         for _ in range(seconds // 10):
@@ -75,10 +80,32 @@ def test_a_partition_that_stands_is_logged_once_and_once_when_that_is_over(caplo
     caplog.set_level(logging.INFO, "reconsume.signals")
     pod = Instance()
     for age in (50_000, 60_000, 70_000, 90_000, 0, 0):
-        pod.ages[ONE] = age
+        pod.ages[ONE], pod.first = age, 5 if age else 6
         pod.wait(10)
     told = [(record.levelname, vars(record)["partition"], vars(record)["undelivered_for"]) for record in caplog.records]
     assert told == [("WARNING", "orders[0]", 60), ("WARNING", "orders[0]", 0)]
+    assert caplog.records[-1].getMessage() == "orders[0]: it is delivered again"
+
+
+@pytest.mark.parametrize(("kept_by", "says"), [(HOLD, "an operator holds"), (RATE, "waits for a rate")])
+def test_a_stall_that_a_hold_or_a_rate_ends_is_not_called_a_delivery_and_is_logged_again_after_it(
+    kept_by: str, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pod = Instance()
+    for age in (90_000, 0, 0, 90_000):
+        pod.ages[ONE], pod.kept_by = age, "" if age else kept_by
+        pod.wait(10)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [says in line for line in lines] == [False, True, False], lines
+    assert not any("delivered again" in line for line in lines)
+
+
+def test_without_a_delivery_a_lower_age_alone_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    pod = Instance()
+    for pod.ages[ONE], pod.first in ((90_000, 5), (0, 5), (0, 6)):
+        before = len(caplog.records)
+        pod.wait(10)
+    assert (before, [vars(record).get("now") for record in caplog.records]) == (1, ["stalled", "delivered"])
 
 
 def test_an_outage_explains_what_stands_and_a_partition_that_stands_after_it_is_logged(
