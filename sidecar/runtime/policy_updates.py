@@ -184,14 +184,12 @@ def build_policy_follower(
         lambda: pace_told(dispatcher, membership) if delivers else None,
         overdue,
         lambda: membership.works() if delivers else None,
-        lambda: signals.sums,
-        lambda: signals.urgent,
+        signals,
         ReleaseTold(*this_release()),
         lambda: refused_told(dispatcher),
         settings.longest_release,
         settings.longest_drain,
         lambda: controller.obeys,
-        lambda: signals.retried,
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

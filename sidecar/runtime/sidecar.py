@@ -127,6 +127,7 @@ class Sidecar:
             settings.topic_names,
             lambda: self._dispatcher.pace.cause in (Cause.UNREACHABLE, Cause.UNWELL),
             lambda: sum(runner.lane.shown.retried_in_place() for runner in self._runners),
+            lambda: [head.told() for runner in self._runners for head in runner.lane.shown.retried_heads()],
         )
         self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others, access)
         self._policy_topic = build_policy_follower(

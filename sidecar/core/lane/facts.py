@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from reconsume.sidecar.core.commit_batch import CommitBatch
 from reconsume.sidecar.core.lane.outbox import Outbox
-from reconsume.sidecar.core.lane.partition import Because, LanePartition, Pause
+from reconsume.sidecar.core.lane.partition import Because, LanePartition, Pause, TriedRecord
 from reconsume.sidecar.core.lane.queue_facts import QueueFacts
 from reconsume.sidecar.core.lane.suspicion import Stage
 from reconsume.sidecar.core.lane.waiting import WaitingRecords
@@ -32,6 +32,7 @@ class PartitionFacts(NamedTuple):
     main partition of a queue. `head_due_ms`: the steady time (ms) at which the oldest record of a queue was due that
     could go out and did not; None if there is none. `oldest_held`: of a main partition, the lowest offset that an
     operator's hold keeps back; None if there is none. `held_heads`: first records of a queue that an operator holds.
+    `tried`: the oldest record that is retried in place; None if there is none.
     """
 
     source: Partition
@@ -55,6 +56,7 @@ class PartitionFacts(NamedTuple):
     head_due_ms: int | None = None
     oldest_held: int | None = None
     held_heads: int = 0
+    tried: TriedRecord | None = None
 
     @property
     def is_covered(self) -> bool:
@@ -106,7 +108,15 @@ def facts_of(
     refused, oldest = outbox.refused_by_partition(), _oldest(partitions, waiting, outbox, batch)
     held = {source: records[0].offset for source, records in waiting.held.items()}
     facts = {
-        source: _facts(partition, refused[source], oldest.get(source), held.get(source), queues, steady_ms)
+        source: _facts(
+            partition,
+            refused[source],
+            oldest.get(source),
+            held.get(source),
+            oldest_tried(partition, waiting),
+            queues,
+            steady_ms,
+        )
         for source, partition in sorted(partitions.items())
     }
     due = _due(partitions, waiting, outbox, steady_ms)
@@ -118,6 +128,7 @@ def _facts(
     refused: int,
     oldest: tuple[int, int] | None,
     held_in_memory: int | None,
+    tried: TriedRecord | None,
     queues: Mapping[Partition, QueueFacts],
     steady_ms: int,
 ) -> PartitionFacts:
@@ -148,7 +159,17 @@ def _facts(
         due_ms,
         min(held, default=None) if partition.level_delay_ms is None else None,
         partition.held_heads,
+        tried,
     )
+
+
+def oldest_tried(partition: LanePartition, waiting: WaitingRecords) -> TriedRecord | None:
+    """Return the record of a partition with the lowest offset that is retried in place; None if none is."""
+    if not partition.tried:
+        return None
+    first = min(partition.tried)
+    is_held = any(record.offset == first for record in waiting.held.get(partition.source, ()))
+    return partition.tried[first]._replace(is_held=is_held)
 
 
 def _oldest(

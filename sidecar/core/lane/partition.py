@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -15,6 +16,7 @@ from reconsume.sidecar.core.lane.append_times import AppendTimes
 from reconsume.sidecar.core.lane.suspicion import Suspicion
 from reconsume.sidecar.core.progress import LogId, Progress, ProgressTracker
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.topics.in_place_told import LONGEST_KEY, LONGEST_REASON, InPlaceTold
 
 
 class AssignedPartition(NamedTuple):
@@ -46,12 +48,30 @@ class FetchedRecords(NamedTuple):
 
 
 class TriedRecord(NamedTuple):
-    """A record that is retried in place. `due_ms`: when its next attempt is due, epoch ms. `reason`: the class of its
-    last failure."""
+    """A record that is retried in place.
+
+    `due_ms`: when its next attempt is due, epoch ms. `reason`: the class of its last failure. `is_held`: an operator
+    holds it.
+    """
 
     record: Record
     due_ms: int
     reason: str
+    is_held: bool = False
+
+    def told(self) -> InPlaceTold:
+        """Return what others may know of it."""
+        key = self.record.key
+        return InPlaceTold(
+            self.record.id,
+            self.record.times,
+            max(0, self.due_ms),
+            max(0, self.record.failed_at_ms),
+            self.reason[:LONGEST_REASON],
+            None if key is None else base64.b64encode(key[:LONGEST_KEY]).decode(),
+            key is not None and len(key) > LONGEST_KEY,
+            self.is_held,
+        )
 
 
 class Because(Enum):
