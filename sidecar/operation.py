@@ -39,7 +39,8 @@ class Plan(NamedTuple):
     """What an operation would do.
 
     `question`: what to ask before it is carried out; empty: there is nothing to do. `nothing`: the sentence if nothing
-    is done. `remarks`: what the user should know before. `agreed`: the word to type instead of yes.
+    is done, and `status` the exit code then. `remarks`: what the user should know before. `agreed`: the word to type
+    instead of yes.
     """
 
     columns: Sequence[str]
@@ -48,6 +49,7 @@ class Plan(NamedTuple):
     nothing: str
     remarks: Sequence[str] = ()
     agreed: str | None = None
+    status: Status = Status.DONE
 
 
 class Outcome(NamedTuple):

@@ -74,12 +74,14 @@ def hold(
         )
     except ContractError as fault:
         raise typer.BadParameter(str(fault)) from None
-    row = row_of("", planned)
+    row = {
+        name: value for name, value in row_of("", planned).items() if name != "id"
+    }  # it has none before it is written
     warn(settings, planned, store.read())
     question = f"Hold {row['what']} for {row['ends_in']}?"
     plan = printed(row, options.output.format if dry_run else Format.TABLE)
     if not is_to_go_on(
-        options.output, COLUMNS, plan, question, dry_run=dry_run, yes=yes, nothing="nothing was written"
+        options.output, COLUMNS[1:], plan, question, dry_run=dry_run, yes=yes, nothing="nothing was written"
     ):
         return DONE
     changed = store.begin(planned)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol, TypeAlias
 
@@ -171,6 +171,9 @@ class HoldKeeper:
 KNOWN_WITHIN = 30.0
 """Seconds that the lanes wait for the group's policy and holds at the start. Then they deliver by the configuration's
 values, because a policy topic without a leader must not stop the records. In strict mode they keep waiting."""
+SURE_AFTER_LOOKS = 2
+"""Looks at the cluster that must miss a topic, each after the policy that needs it came, until it counts as missing: it
+may have been created a moment ago, and a broker hears of that later than who created it."""
 MOST_NAMED = 30
 """Level topics that one sentence names. There are 18 by default, and a policy record may ask for thousands."""
 
@@ -195,7 +198,7 @@ class Lanes(Protocol):
 
 
 class PolicyController:
-    """The policy in force in this instance. The topic's thread calls `on_update`, `wanted` and `hurried`."""
+    """The policy in force in this instance. The topic's thread calls `on_update`, and asks the four others."""
 
     def __init__(
         self,
@@ -232,6 +235,8 @@ class PolicyController:
         self._subscriptions = SubscriptionLog(self._peers)
         self._draining = DrainingLevels(settings.names, frozenset(settings.topic_names))
         self._topics = self._awaited = frozenset[str]()
+        self._missed_by = Counter[str]()
+        """How many looks have missed each awaited topic."""
         self._known = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
@@ -266,6 +271,10 @@ class PolicyController:
     def awaited(self) -> frozenset[str]:
         """Return the topics for want of which the newest policy is not applied."""
         return self._awaited
+
+    def doubts(self) -> bool:
+        """Whether to check the topics at once: some that the newest policy needs may have been created just now."""
+        return any(self._missed_by[topic] < SURE_AFTER_LOOKS for topic in self._awaited)
 
     def hurried(self) -> bool:
         """Whether to check the topics again soon.
@@ -399,6 +408,7 @@ class PolicyController:
 
     def _see(self, look: TopicSnapshot) -> None:
         self._topics, self._draining.is_unsure = look.topics, bool(look.left.unknown)
+        self._missed_by = Counter({topic: self._missed_by[topic] + 1 for topic in look.awaited - look.topics})
         if look.wanted != self.wanted():  # a level that left the policy meanwhile was not checked
             return
         empty = self._draining.see(look.left)
@@ -413,7 +423,7 @@ class PolicyController:
     def _consider(self) -> None:
         """Apply the group's newest policy that can be read, unless there is a reason against it."""
         problems = () if self.refusal else self._problems()
-        if self.refusal:
+        if self.refusal or self.doubts():
             return
         if (unread := self._policies.unread) is not None:
             problems = (f"{unread.fault}; set the policy again, or finish the roll-out",)
@@ -424,6 +434,7 @@ class PolicyController:
 
     def _problems(self) -> tuple[str, ...]:
         """Apply the newest policy that can be read, or return the reasons against it."""
+        self._awaited = frozenset()
         try:
             record = self._policies.in_force
             settings = overridden(self._file, {} if record is None else record.policy)
@@ -431,7 +442,7 @@ class PolicyController:
             return tuple(fault.problems)
         against = self._against(settings)
         if against and self._file.policy_mode == "strict" and not self._known.is_set():
-            self.refusal = against
+            self.refusal = () if self.doubts() else against
         elif not against:
             self._go_on_by(settings)
         return against

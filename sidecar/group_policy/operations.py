@@ -19,7 +19,7 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError, RecordError
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.state import ControlState, Entry
-from reconsume.sidecar.hints import hint
+from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.operation import Tally
 from reconsume.sidecar.printable import printable
 from reconsume.topics.action_record import (
@@ -172,7 +172,7 @@ def planned_hold(
         raise ContractError(f"the reason must have 1 to {LONGEST_WHY} characters")
     topic, level = named.get("topic"), named.get("level")
     if topic is not None and topic not in topics:  # it would hold nothing
-        raise ContractError(f"the topic must be one of the group's main topics: {', '.join(topics)}")
+        raise ContractError(not_ours(topic, topics))
     try:
         key = read_key(named.get("key"), named.get("key_base64"))
         level = None if level is None else read_level(level)

@@ -12,6 +12,7 @@ from reconsume.sidecar.group_policy.operations import planned_hold
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
+from reconsume.sidecar.ui.overview import LastAlarms
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.security import Session, read_signed
 from reconsume.sidecar.ui.templating import Renderer
@@ -47,15 +48,24 @@ class HoldPage:
 class HoldForms:
     """The endpoints of the forms; created only if there is a token file."""
 
-    def __init__(self, render: Renderer, asker: ThreadQueries, looks: Queries, audit: AuditLog) -> None:
+    def __init__(
+        self, render: Renderer, asker: ThreadQueries, looks: Queries, audit: AuditLog, last_alarms: LastAlarms
+    ) -> None:
         self._render, self._ask, self._looks, self._audit = render, asker, looks, audit
+        self._last_alarms = last_alarms
+
+    async def _show(self, page: str) -> Response:
+        """Go to a page whose head has the holds that are in force now, before it asks for all alarms."""
+        there = await self._ask(self._looks.hold_store.read)
+        self._last_alarms.change_holds(there.live)
+        return self._render.redirect(page)
 
     async def begin(self, request: Request, session: Session | None) -> Response:
         """Begin a hold, then show the page of holds."""
         form = await read_signed(request, session)
         planned = hold_in(form.fields, f"{form.actor.who}@ui", self._looks.settings.topic_names)
         await self._ask(lambda: self._begin(planned, form.actor))
-        return self._render.redirect(PAGE)
+        return await self._show(PAGE)
 
     def _begin(self, planned: HoldRecord, actor: Actor) -> None:
         """Write a hold. Raises RefusedError if it may not be, BrokerError and SetupError."""
@@ -81,7 +91,7 @@ class HoldForms:
                 raise RefusedError(str(fault)) from fault
 
         await self._ask(write)
-        return self._render.redirect("/")
+        return await self._show("/")
 
 
 def hold_in(fields: Mapping[str, str], who: str, topics: Sequence[str]) -> HoldRecord:

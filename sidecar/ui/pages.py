@@ -46,7 +46,10 @@ class Pages:
             "now": now,
         }
         try:
-            summary, origin = await self._readers.ask(lambda query: summarize(query, now, RULE, settings.delays))
+            ordered = settings.order_by is not None
+            summary, origin = await self._readers.ask(
+                lambda query: summarize(query, now, RULE, settings.delays, ordered=ordered)
+            )
         except UnknownError as unknown:
             return self._render(template, summary=None, problem=str(unknown), view_source=settings.view.source, **page)
         status = self._topic.status

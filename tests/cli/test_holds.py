@@ -22,7 +22,7 @@ ALL = ("--for", "1h", "--why", "x", "--yes")
     ("words", "sentence"),
     [
         (("hold", *ALL), "give a topic, a level or a key, or hold all alone"),
-        (("hold", "--topic", "odrers", *ALL), "the topic must be one of the group's main topics: "),
+        (("hold", "--topic", "odrers", *ALL), "is none of the group's topics: orders; did you mean orders?"),
         (("hold", "--all", "--topic", "orders", *ALL), "give a topic, a level or a key, or hold all alone"),
         (("hold", "--level", "soon", *ALL), "a level is main, ready, ordered, or a delay like 10m"),
         (("hold", "--key", "a", "--key-base64", "YQ==", *ALL), "not both"),

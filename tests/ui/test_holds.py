@@ -63,6 +63,19 @@ def fields(signed_in: Visitor) -> dict[str, str]:
     return {**hidden, "topic": "", "level": "", "key": "", "base64": "", "for": "20m", "why": "paid <by> hand"}
 
 
+def test_a_hold_is_in_the_head_of_the_next_page_at_once_and_its_release_too(
+    scene: Scene, signed_in: Visitor, fields: dict[str, str]
+) -> None:
+    """A page begins with the alarms that were last asked for, which may be a minute old."""
+    assert "Held:" not in banner(signed_in)
+    assert signed_in.post("/holds/begin", fields | {"topic": scene.group.main}).status == 303
+    assert "Held:" in signed_in.get("/activity").body.decode()
+    ident = re.search(r'name="hold" value="([^"]+)"', banner(signed_in))
+    assert ident is not None
+    assert signed_in.post("/holds/release", {"csrf": fields["csrf"], "hold": ident[1]}).status == 303
+    assert "Held:" not in signed_in.get("/activity").body.decode()
+
+
 def written(scene: Scene) -> list[HoldRecord]:
     """The holds on the policy topic, in their order."""
     rows = [row for row in dump(scene.group.bootstrap, scene.group.names.policy) if (row.key or b"").startswith(HOLD)]
