@@ -22,9 +22,9 @@ class _Given:
     sets: tuple[str, ...] = ()
 
 
-def use_given(file: Path | None, sets: Sequence[str] = ()) -> None:
-    """Let hints name this configuration. `file`: None if the command was called without `-c`. `sets`: each `--set`;
-    none has a secret, as the command line refuses those."""
+def use_given(file: Path | None, sets: Iterable[str] = ()) -> None:
+    """Let hints name this configuration. `file`: None if the command was called without `-c`. `sets`: each `--set`,
+    without secrets."""
     _Given.file, _Given.sets = file, tuple(sets)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import UNSET
 
 from reconsume.sidecar.cli.explain import parks_in
 from reconsume.sidecar.cli.terminal.arguments import author
@@ -19,6 +20,7 @@ from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.dlq.settle_request import fault_of_why
 from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.printable import plural
@@ -74,7 +76,8 @@ def show(options: Options) -> None:
         {"key": key, "value": value, "origin": origin_of(loaded, key, values)}
         for key, value in policy_values(settings).items()
     ]
-    talk("no policy is set for the group" if record is None else f"set by {record.who} at {clock(record.at)}")
+    because = f", because {record.why}" if record is not None and record.why else ""
+    talk("no policy is set for the group" if record is None else f"set by {record.who} at {clock(record.at)}{because}")
     if record is not None and record.was:
         talk(f"before: {', '.join(f'{key}={flow(value)}' for key, value in record.was.items())}")
     if loaded.settings.policy_mode == "strict" and differences(loaded.settings, settings):
@@ -90,6 +93,7 @@ Unset = Annotated[
     typer.Option("--unset", metavar="KEY", help="Let each instance's configuration decide again; may be repeated."),
 ]
 Who = Annotated[str | None, typer.Option("--who", help="Who changes it; user@host by default.")]
+Why = Annotated[str, typer.Option("--why", help="The reason, for whoever looks later.")]
 Replace = Annotated[
     bool,
     typer.Option(
@@ -106,6 +110,7 @@ def set_(
     assignments: Assignments = None,
     unset: Unset = None,
     who: Who = None,
+    why: Why = "",
     yes: Yes = False,
     dry_run: DryRun = False,
     replace: Replace = False,
@@ -117,13 +122,15 @@ def set_(
 
     \b
     Examples:
-      reconsume policy set max_reconsume_times=3 timeout=30s
+      reconsume policy set max_reconsume_times=3 timeout=30s --why "the ledger is slow this week"
       reconsume policy set 'ladder=[10s, 1m, 10m]' --yes
       reconsume policy set 'rules.busy={reasons: [http-409], ladder: [1m, 5m]}'
       reconsume policy set rules.busy=null
       reconsume policy set --unset ladder
     """
     pairs, dropped = read_pairs(assignments or [], unset or [])
+    if why and (fault := fault_of_why(why)):
+        raise typer.BadParameter(f"--why: {fault}")
     loaded, store = look(options)
     state = store.read()
     if not replace:
@@ -147,7 +154,7 @@ def set_(
         if not yes:
             ask(f"Set {plural(len(rows), 'value')} for the whole group?")
         was = {str(row["key"]): row["old"] for row in rows}
-        offset = store.write(fitting(PolicyRecord(new, by, wall(), was)), state)
+        offset = store.write(fitting(PolicyRecord(new, by, wall(), was, why=why or UNSET)), state)
         talk(f"written to {settings.names.policy} at offset {offset}; the instances follow within seconds")
     if dry_run:
         talk("nothing was written")
@@ -210,7 +217,7 @@ def fitting(record: PolicyRecord) -> PolicyRecord:
     known, was = (
         {key: value for key, value in values.items() if key in KEYS} for values in (record.policy, record.was)
     )
-    return PolicyRecord(known, record.who, record.at, was)
+    return PolicyRecord(known, record.who, record.at, was, why=record.why)
 
 
 def expect_readable(policies: Policies) -> None:

@@ -12,7 +12,7 @@ import yaml
 from reconsume.sidecar.deploy.workload import WrongManifestError, has_sidecar, is_workload, opts_out
 from reconsume.sidecar.deploy.yaml_edit import CannotReviseError, revise
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.settings.yaml_text import load_manifest
+from reconsume.sidecar.settings.yaml_text import described, load_manifest
 
 SEPARATOR = re.compile(r"^(?:%[^\n]*\n)*---(?=\s|$)", re.MULTILINE)
 """A line that begins so ends the document before it, wherever it stands (YAML 1.2, 9.1.2). Directives before it are
@@ -60,7 +60,8 @@ def change_all(name: str, text: str, change: Change) -> Changed:
             documents.append(revise(document, old, new))
             done += rows
         except yaml.YAMLError as error:
-            problems.append(f"{name}{_where(error, line)}")
+            place, words = described(error, document, line + 1)
+            problems.append(f"{name}, {place}: {words}" if place else f"{name}: {words}")
         except (WrongManifestError, CannotReviseError) as error:
             problems.append(f"{name}, the document from line {line + 1}: {error}")
     if not problems and not done:
@@ -124,10 +125,3 @@ def _name(document: Object) -> str:
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     return f"{document['kind'].lower()}/{metadata.get('name') or metadata.get('generateName') or '?'}"
-
-
-def _where(error: yaml.YAMLError, line: int) -> str:
-    """Return the line of the file, and the parser's message."""
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    return f": {problem}" if mark is None else f", line {line + mark.line + 1}: {problem}"

@@ -36,7 +36,7 @@ from reconsume.sidecar.dlq.redriver import PlanCounts, redrive_edited
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import open_plain
 from reconsume.sidecar.kafka.committer.write_apart import copy_sizes
-from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status
+from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status, no_report
 from reconsume.sidecar.printable import plural, printable_json
 from reconsume.topics.retry_headers import MOST_HEADERS
 from reconsume.topics.transition_records import Copy
@@ -197,7 +197,7 @@ class Importer(LetterWriter):
         self.missing: dict[tuple[str, str], Letter] = {}
         self.refused: dict[tuple[str, str], str] = {}
         self.edited: dict[str, bytes | None] = {}
-        self._report: Report = lambda read, of: None
+        self._report: Report = no_report
         super().__init__(letters, letters.batch_limit(letters.topics), fence=fence)
 
     def __enter__(self) -> Importer:
@@ -306,10 +306,10 @@ class ImportLetters:
         new, edited = counts.of(IMPORTED), counts.of(EDITED)
         into = f"import {plural(new, 'dead letter')} into {', '.join(self._letters.topics)}"
         target = target_of(self._letters.policy, queued=self._letters.is_queued())
-        again = f"redrive {plural(edited, 'edited one')} to {target}"
-        asked = " and ".join(words for words, count in ((into, new), (again, edited)) if count)
-        question = f"{asked[0].upper()}{asked[1:]}?" if asked else ""
-        nothing = f"{new} would be imported, {edited} redriven" if asked else "there is nothing to import"
+        redrives = f"redrive {plural(edited, 'edited one')} to {target}"
+        steps = " and ".join(words for words, count in ((into, new), (redrives, edited)) if count)
+        question = f"{steps[0].upper()}{steps[1:]}?" if steps else ""
+        nothing = f"{new} would be imported, {edited} redriven" if steps else "there is nothing to import"
         status = Status.FAILED if counts.of(REFUSED) else Status.DONE
         return Plan(COLUMNS, _rows(counts, PLANNED), question, nothing, status=status)
 

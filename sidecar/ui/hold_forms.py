@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.errors import ContractError, RecordError
-from reconsume.sidecar.group_policy.operations import planned_hold
+from reconsume.sidecar.group_policy.operations import BeginHold, ReleaseHolds, planned_hold
+from reconsume.sidecar.operation import no_report, run_recorded
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
@@ -64,34 +66,24 @@ class HoldForms:
         """Begin a hold, then show the page of holds."""
         form = await read_signed(request, session)
         planned = hold_in(form.fields, f"{form.actor.who}@ui", self._looks.settings.topic_names)
-        await self._ask(lambda: self._begin(planned, form.actor))
-        return await self._show(PAGE)
-
-    def _begin(self, planned: HoldRecord, actor: Actor) -> None:
-        """Write a hold. Raises RefusedError if it may not be, BrokerError and SetupError."""
         lasts = render_duration(planned.until - planned.since)
-        self._audit.write("hold", actor, what=planned.what, lasts=lasts, why=planned.why)
-        try:
-            with self._audit.ending("hold", actor, hold="") as end:
-                begun = self._looks.hold_store.begin(planned)
-                end["hold"] = next(iter(begun.records))
-        except ContractError as fault:
-            raise RefusedError(str(fault)) from fault
+        operation = BeginHold(self._looks.hold_store, planned)
+        await self._ask(lambda: self._carry_out(operation, form.actor, lasts=lasts))
+        return await self._show(PAGE)
 
     async def release(self, request: Request, session: Session | None) -> Response:
         """Release a hold, then show the first page."""
         form = await read_signed(request, session)
-        ident = form.fields.get("hold", "")
-
-        def write() -> None:
-            self._audit.write("release", form.actor, hold=ident)
-            try:
-                self._looks.hold_store.release([ident], f"{form.actor.who}@ui")
-            except RecordError as fault:
-                raise RefusedError(str(fault)) from fault
-
-        await self._ask(write)
+        operation = ReleaseHolds(self._looks.hold_store, [form.fields.get("hold", "")], f"{form.actor.who}@ui")
+        await self._ask(lambda: self._carry_out(operation, form.actor))
         return await self._show("/")
+
+    def _carry_out(self, operation: BeginHold | ReleaseHolds, actor: Actor, **facts: str) -> None:
+        """Hold or release. Raises RefusedError if it may not be, BrokerError and SetupError."""
+        try:
+            run_recorded(operation, actor.who, self._audit.recorder(actor, **facts), no_report, threading.Event())
+        except (ContractError, RecordError) as fault:
+            raise RefusedError(str(fault)) from fault
 
 
 def hold_in(fields: Mapping[str, str], who: str, topics: Sequence[str]) -> HoldRecord:

@@ -49,7 +49,7 @@ def test_a_hold_is_shown_to_all_and_released_by_whoever_is_signed_in(scene: Scen
     (last,) = [row for row in dump(scene.group.bootstrap, scene.group.names.policy) if row.key == b"hold/ui-1"][-1:]
     assert json.loads(last.value or b"")["released_by"] == "alice@ui"
     lines = [json.loads(line) for line in scene.audit.read_text().splitlines()]
-    assert [line["hold"] for line in lines if line["action"] == "release"] == ["ui-1", "ui-1"]
+    assert [line["what"] for line in lines if line["action"] == "release"] == ["ui-1", "ui-1"]
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_hold_is_begun_by_the_form_with_an_end_and_a_reason(
         line for line in map(json.loads, scene.audit.read_text().splitlines()) if line["action"].startswith("hold")
     ][-2:]
     assert (planned["what"], planned["lasts"], planned["why"]) == (what, "20m", "paid <by> hand")
-    assert (ended["action"], ended["hold"], ended["error"]) == ("hold-result", ident, "")
+    assert (ended["action"], ended["what"], ended["error"]) == ("hold-result", f"{ident} {what}", "")
     assert signed_in.post("/holds/release", {"csrf": fields["csrf"], "hold": ident}).status == 303
 
 

@@ -38,6 +38,7 @@ from reconsume.sidecar.dlq.letters import (
     RedriveRequest,
 )
 from reconsume.sidecar.hints import hint
+from reconsume.sidecar.operation import no_report
 from reconsume.sidecar.printable import plural, printable
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def journey_of(letters: DeadLetters, letter: Letter, most: int) -> tuple[list[Ro
     if letter.retry_state is None:
         return [], "the record's id is not known"
     since = letter.retry_state.first_failed_at or None
-    scan = read_journey(letters.kafka, letters.names, letter.id, since, most, lambda _read, _of: None)
+    scan = read_journey(letters.kafka, letters.names, letter.id, since, most, no_report)
     return list(journey(scan.events)), scan.missing
 
 
