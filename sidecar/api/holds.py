@@ -105,8 +105,8 @@ def shown_to(request: Request, status: dict[str, object]) -> dict[str, object]:
 
 
 def _without_key(row: Mapping[str, object]) -> dict[str, object]:
-    told = row.get("in_place")
-    return {**row, "in_place": told.without_key() if isinstance(told, InPlaceTold) else None}
+    head = row.get("in_place")
+    return {**row, "in_place": head.without_key() if isinstance(head, InPlaceTold) else None}
 
 
 def _without_values(row: Mapping[str, object]) -> dict[str, object]:

@@ -132,7 +132,7 @@ def _status(
         overdue_for=overdue_for,
         on_hold=partition.on_hold,
         retried_in_place=partition.retrying,
-        in_place=None if partition.tried is None else partition.tried.told(),
+        in_place=None if partition.tried is None else partition.tried.shown(),
     )
 
 

@@ -66,6 +66,7 @@ from reconsume.sidecar.runtime.view_service import build_view_service, view_call
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import build_policy, instance_name
 from reconsume.sidecar.ui.in_sidecar import build_dashboards
+from reconsume.topics.in_place_told import InPlaceTold
 
 CLIENT_WITHIN = 60.0
 """Seconds after which a start without a Kafka client ends: files of credentials that do not match are mended by then,
@@ -127,7 +128,7 @@ class Sidecar:
             settings.topic_names,
             lambda: self._dispatcher.pace.cause in (Cause.UNREACHABLE, Cause.UNWELL),
             lambda: sum(runner.lane.shown.retried_in_place() for runner in self._runners),
-            lambda: [head.told() for runner in self._runners for head in runner.lane.shown.retried_heads()],
+            self._retried_heads,
         )
         self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others, access)
         self._policy_topic = build_policy_follower(
@@ -310,6 +311,12 @@ class Sidecar:
 
     def _waits(self) -> dict[Partition, Wait]:
         return {source: wait for runner in self._runners for source, wait in runner.waits().items()}
+
+    def _retried_heads(self) -> list[InPlaceTold]:
+        """Return the records that block others while they are retried in place."""
+        if self._settings.deliver.order == "none":
+            return []  # they were nacked, and block nothing
+        return [head.shown() for runner in self._runners for head in runner.lane.shown.retried_heads()]
 
     def _overdue(self) -> int:
         return max(runner.driver.standing.worst for runner in self._runners)

@@ -59,7 +59,7 @@ class TriedRecord(NamedTuple):
     reason: str
     is_held: bool = False
 
-    def told(self) -> InPlaceTold:
+    def shown(self) -> InPlaceTold:
         """Return what others may know of it."""
         key = self.record.key
         return InPlaceTold(

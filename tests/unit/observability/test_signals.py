@@ -145,7 +145,7 @@ def test_a_heartbeats_sums_are_of_its_own_moment_and_not_of_the_last_look() -> N
         following = asyncio.create_task(pod.signals.follow())
         await asyncio.sleep(0)
         pod.attempts("retry", 32)
-        pod.retried, pod.heads = 1, [told(0)]
+        pod.retried, pod.heads = 1, [failing(0)]
         await asyncio.wait_for(asyncio.to_thread(pod.signals.refresh), 10)
         following.cancel()
 
@@ -154,7 +154,7 @@ def test_a_heartbeats_sums_are_of_its_own_moment_and_not_of_the_last_look() -> N
     assert (pod.signals.retried(), [one.id for one in pod.signals.in_place]) == (1, ["orders:0:0"])
 
 
-def told(number: int, since: int = 0, topic: str = "orders") -> InPlaceTold:
+def failing(number: int, since: int = 0, topic: str = "orders") -> InPlaceTold:
     return InPlaceTold(f"{topic}:{number}:{number}", 7, 1_000, since, "http-500", "YWRh")
 
 
@@ -171,8 +171,8 @@ def test_news_are_made_by_ages_and_numbers_that_double_or_halve_and_by_the_recor
         (0, 3, []),
         (0, 4, []),
         (0, 0, []),
-        (0, 0, [told(0, since=2**60)]),  # it failed only just now
-        (0, 0, [told(0)]),
+        (0, 0, [failing(0, since=2**60)]),  # it failed only just now
+        (0, 0, [failing(0)]),
     ]:
         pod.ages[ONE], pod.retried, pod.heads = age, retried, heads
         pod.wait(10)
@@ -183,10 +183,10 @@ def test_news_are_made_by_ages_and_numbers_that_double_or_halve_and_by_the_recor
 
 
 def test_of_the_records_that_are_retried_in_place_a_heartbeat_names_those_that_fail_longest() -> None:
-    many = [told(number, since=1_000 - number) for number in range(100)]
+    many = [failing(number, since=1_000 - number) for number in range(100)]
     assert [one.id for one in bounded(many)] == [f"orders:{number}:{number}" for number in (99, 98, 97, 96)]
     assert len(bounded(many)) == MOST
-    long = [told(number, topic="t" * 249) for number in range(9)]
+    long = [failing(number, topic="t" * 249) for number in range(9)]
     assert 1 <= len(bounded(long)) < MOST
     assert len(msgspec.json.encode(bounded(long))) <= LARGEST
-    assert len(bounded([msgspec.structs.replace(told(0), id="t" * 300, key="k" * 100, reason="r" * 64)])) == 1
+    assert len(bounded([msgspec.structs.replace(failing(0), id="t" * 300, key="k" * 100, reason="r" * 64)])) == 1

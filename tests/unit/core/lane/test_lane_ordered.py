@@ -292,12 +292,12 @@ def test_a_lane_names_the_oldest_record_that_it_retries_in_place_and_whether_it_
     for outcome in (FAIL, FAIL):
         rig.answer(outcome)
     (head,) = rig.lane.shown.retried_heads()
-    told = head.told()
-    assert (told.id, told.times, told.reason, told.key, told.cut) == ("orders:0:0", 1, FAIL.reason, "YQ==", False)
-    assert (told.since, told.due) == (rig.now.wall_ms, rig.now.wall_ms + INTERVAL)
+    shown = head.shown()
+    assert (shown.id, shown.times, shown.reason, shown.key, shown.cut) == ("orders:0:0", 1, FAIL.reason, "YQ==", False)
+    assert (shown.since, shown.due) == (rig.now.wall_ms, rig.now.wall_ms + INTERVAL)
     rig.lane.hold(Holds([Hold("h", key=b"a")]), rig.now)
     rig.run(INTERVAL)
-    assert [one.told().held for one in rig.lane.shown.retried_heads()] == [True]
+    assert [one.shown().held for one in rig.lane.shown.retried_heads()] == [True]
     rig.lane.hold(Holds([]), rig.now)
     rig.answer_all()
     rig.settle()
