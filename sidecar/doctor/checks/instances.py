@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
-from reconsume.sidecar.core.pace.state_names import outage_now
+from reconsume.sidecar.core.pace.state_names import State, outage_now
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.core.status import STOPPED
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn
@@ -41,7 +41,6 @@ JOIN = (
 MORE_FILES = (
     "raise its limit of open files (ulimit -n, LimitNOFILE, or the container runtime's), or lower deliver.concurrency"
 )
-PACES = ("outage", "probing")
 RUN = "start an instance"
 START = "start its service, or correct deliver.url and deliver.health_url"
 
@@ -100,7 +99,7 @@ def slowed(name: str, pace: PaceTold, wall: int) -> Iterator[Finding]:
     said = f": {pace.reason}" if pace.reason else ""
     duration = ago(wall - pace.since)
     why = f", for {duration}{said}"
-    if pace.state in PACES:
+    if pace.state == State.OUTAGE:
         now = outage_now(pace.cause, is_idle=pace.idle_since is not None)
         none = "" if pace.idle_since is None else f" (none for {ago(wall - pace.idle_since)})"
         yield fail(f"{name} has been in an outage for {duration}; now {now}{none}{said}", "look at its service")
