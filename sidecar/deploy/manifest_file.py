@@ -65,16 +65,16 @@ class ManifestFile:
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self._documents, problems = list[Document](), list[str]()
-        for line, part in split(text):
+        for line, source in split(text):
             try:
-                value = None if SEPARATOR.fullmatch(part) else load_manifest(part, LARGEST)
-                self._documents.append(Document(line, part, value))
+                value = None if SEPARATOR.fullmatch(source) else load_manifest(source, LARGEST)
+                self._documents.append(Document(line, source, value))
                 for one in objects_in(value):
                     if not isinstance(one, dict) or not isinstance(one.get("kind"), str):
                         raise WrongManifestError("it has no kind, so it is nothing of Kubernetes")
             except yaml.YAMLError as error:
-                place, words = described(error, part, line + 1)
-                problems.append(f"{name}, {place}: {words}" if place else f"{name}: {words}")
+                where, words = described(error, source, line + 1)
+                problems.append(f"{name}, {where}: {words}" if where else f"{name}: {words}")
             except WrongManifestError as error:
                 problems.append(f"{name}, the document from line {line + 1}: {error}")
         if not problems and all(document.value is None for document in self._documents):

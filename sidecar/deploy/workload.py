@@ -77,8 +77,8 @@ def wish_of(document: Object) -> bool | None:
 
 def _metadata(document: Object, key: str) -> Mapping[str, Any]:
     metadata = document.get("metadata")
-    found = metadata.get(key) if isinstance(metadata, dict) else None
-    return found if isinstance(found, dict) else {}
+    values = metadata.get(key) if isinstance(metadata, dict) else None
+    return values if isinstance(values, dict) else {}
 
 
 def name_of(document: Object) -> str:

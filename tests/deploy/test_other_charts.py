@@ -76,10 +76,10 @@ def generated(chart: Path, **values: str) -> subprocess.CompletedProcess[str]:
 def test_the_plugin_puts_it_into_the_workload_that_the_application_names(chart: Path) -> None:
     made = generated(chart, WORKLOAD="deployment/billing", CONFIG_MAP="billing-reconsume")
     assert made.returncode == 0, made.stderr
-    found = documents(made.stdout)
-    pod = pod_of(named(found, "Deployment", "billing")) or {}
+    rendered = documents(made.stdout)
+    pod = pod_of(named(rendered, "Deployment", "billing")) or {}
     assert [one["name"] for one in pod["spec"]["initContainers"]] == ["reconsume", *NAMES]
-    assert "reconsume" not in yaml.safe_dump(named(found, "StatefulSet", "redis"))
+    assert "reconsume" not in yaml.safe_dump(named(rendered, "StatefulSet", "redis"))
 
 
 @pytest.mark.parametrize(
