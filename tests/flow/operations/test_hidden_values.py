@@ -56,6 +56,7 @@ PARTITION = (
         "parked_keys",
         "undelivered_for",
         "retried_in_place",
+        "in_place",
     ),
 )
 OPEN = {
