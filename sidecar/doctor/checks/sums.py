@@ -117,6 +117,8 @@ def lag(state: ControlState | None, topics: Collection[str], at: Now) -> list[Fi
     blocking = {Partition(*one.source): one for one in reversed(named) if one.source is not None}
     stalls = waiting(newest(sums), topics, frozenset(newest(away)), blocking, at.wall_ms)
     findings = [*missing, *stalls] if sums else list(missing)
+    if sums and state is not None and state.holds.in_force(at.wall_ms).records:
+        findings[-1] = replace(findings[-1], finding=f"{findings[-1].finding}; what operators hold is not counted")
     return dated(findings, sums, oldest_ms)
 
 

@@ -8,7 +8,8 @@ import pytest
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
 from reconsume.sidecar.doctor.findings import Report, Status
-from reconsume.sidecar.group_policy.state import ControlState
+from reconsume.sidecar.group_policy.state import ControlState, control_record
+from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
 from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.instance_sums import (
     LARGEST,
@@ -131,6 +132,15 @@ def test_a_stall_names_the_record_that_is_retried_in_place_there() -> None:
         "for 7m; orders:3:17 is retried in place: 40 attempts failed, the last with http-409; the next one is due"
         in finding
     )
+
+
+def test_while_something_is_held_the_finding_says_that_this_does_not_count() -> None:
+    state, now = heard(waits(0, 1)), NOW.wall_ms
+    hold = HoldRecord(now, now + 60_000, "why", "ann", topic="orders")
+    state.apply(control_record(hold_key("h"), render_hold(hold), 9, now), now)
+    (one,) = lag(state, ["orders"], NOW)
+    assert one.status is Status.OK
+    assert "; what operators hold is not counted (of 1 instance" in one.finding
 
 
 Records = ControlState | None
