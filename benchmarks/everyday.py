@@ -8,6 +8,7 @@ the record's timestamp to the request.
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import subprocess
 import sys
@@ -36,7 +37,7 @@ STARTED_WITHIN = 60.0
 TICK = 0.01
 PORT = 19_996
 API = f"http://127.0.0.1:{PORT}"
-COMMITTED = 'reconsume_transactions_total{result="committed"}'
+COMMITTED = re.compile(r'reconsume_transactions_total\{[^}]*result="committed"')
 
 
 class Load(NamedTuple):
@@ -161,7 +162,7 @@ def transactions() -> float:
     """Return how many transactions the sidecar has committed."""
     with urllib.request.urlopen(f"{API}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(COMMITTED))
+    return sum(float(line.split()[-1]) for line in lines if COMMITTED.match(line))
 
 
 def show(loads: Sequence[Load]) -> None:

@@ -47,6 +47,8 @@ WAYS = (COMMIT, DEAD_LETTER, RETRY_NOW)
 MOST_OPEN = 1_000
 """Settlements of waiting records that a group may have at a time. Every instance keeps them."""
 
+MOST_LABELS, LONGEST_LABEL_NAME, LONGEST_LABEL = 8, 32, 200
+"""Labels of a group, and characters of the name and the value of one."""
 LONGEST_REASON = 300
 """Characters of the reason why a pace is not open."""
 PARTITION = 0
@@ -134,6 +136,10 @@ class ObeysTold(msgspec.Struct, frozen=True, omit_defaults=True):
     policy: Long | None = None
 
 
+LabelName: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_LABEL_NAME)]
+LabelValue: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_LABEL)]
+
+
 class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The subscription of one instance: tags by topic, as in the configuration. `at` is epoch ms.
 
@@ -144,7 +150,8 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     it runs. `all_refused`: the topics whose records its service rejects. `lock_timeout`, `drain_timeout`: ms for which
     the release of a partition, and a stop, wait at most for a delivery. `sums`: what it saw in the last minutes.
     `obeys`: what it obeys of what operators say. `retried_in_place`: records of an ordered group that it delivers again
-    from memory, each of which holds back what follows. `in_place`: the oldest of them, by partition.
+    from memory, each of which holds back what follows. `in_place`: the oldest of them, by partition. `labels`: who the
+    group belongs to, as in the configuration.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -161,6 +168,9 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     obeys: ObeysTold | None = None
     retried_in_place: Long = 0
     in_place: Annotated[tuple[InPlaceTold, ...], msgspec.Meta(max_length=64)] = ()
+    labels: Annotated[dict[LabelName, LabelValue], msgspec.Meta(max_length=MOST_LABELS)] = msgspec.field(
+        default_factory=dict
+    )
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -87,11 +87,15 @@ def terraform_topics(specs: Iterable[TopicSpec]) -> str:
     return f"{json.dumps({'resource': {'kafka_topic': topics}}, indent=2)}\n"
 
 
-def strimzi_topic(spec: TopicSpec, cluster: str) -> dict[str, Any]:
-    """Return a topic as a KafkaTopic."""
+def strimzi_topic(spec: TopicSpec, cluster: str, labels: Iterable[tuple[str, str]] = ()) -> dict[str, Any]:
+    """Return a topic as a KafkaTopic. `labels`: who its group belongs to; they become annotations."""
     config = {key: int(value) if re.fullmatch(r"-?\d+", value) else value for key, value in sorted(spec.config.items())}
+    document = head("KafkaTopic", spec.name, cluster)
+    annotations = {f"reconsume.io/{name}": value for name, value in labels}
+    if annotations:  # a label of Kubernetes has neither spaces nor slashes in its value
+        document["metadata"]["annotations"] = annotations
     return {
-        **head("KafkaTopic", spec.name, cluster),
+        **document,
         "spec": {
             "topicName": spec.name,
             "partitions": spec.partitions,

@@ -116,7 +116,11 @@ class DeleteGroup:
         counted = " and ".join(plural(len(some), noun) for some, noun in parts if some)
         question = f"Delete {counted} of {names.group} for good?" if counted else ""
         return Plan(
-            COLUMNS, rows, question, "nothing was deleted" if counted else "nothing of it is there", list(self._remarks())
+            COLUMNS,
+            rows,
+            question,
+            "nothing was deleted" if counted else "nothing of it is there",
+            list(self._remarks()),
         )
 
     def _waiting(self, kinds: Mapping[str, Kind]) -> Iterator[tuple[str, int]]:

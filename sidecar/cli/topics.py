@@ -242,7 +242,7 @@ def export(
         case Form.TERRAFORM:
             sys.stdout.write(terraform_topics(specs))
         case Form.STRIMZI:
-            sys.stdout.write(yaml_documents(strimzi_topic(spec, strimzi_cluster) for spec in specs))
+            sys.stdout.write(yaml_documents(strimzi_topic(spec, strimzi_cluster, settings.labels) for spec in specs))
     owner = form.value.capitalize()
     talk(f"from now on only {owner} should change these topics; `{hint('topics check')}` still compares them")
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from confluent_kafka import (
@@ -88,7 +88,7 @@ class InstanceInfo(NamedTuple):
     minutes; None if nobody looks. `release`: what it runs. `refused` returns the topics
     whose records its service rejects. `lock_timeout` and `drain_timeout`: ms for which the release of a partition, and
     a stop, wait at most for a delivery. `obeys` returns what it obeys of what operators say; None if it has not read
-    that yet.
+    that yet. `labels`: who the group belongs to, as in the configuration.
     """
 
     instance: str
@@ -102,6 +102,7 @@ class InstanceInfo(NamedTuple):
     lock_timeout: int = 0
     drain_timeout: int = 0
     obeys: Callable[[], ObeysTold | None] = lambda: None
+    labels: Sequence[tuple[str, str]] = ()
 
 
 class Heartbeat:
@@ -205,6 +206,7 @@ class Heartbeat:
             obeys=obeys,
             retried_in_place=0 if signals is None else signals.retried(),
             in_place=() if signals is None else signals.in_place,
+            labels=dict(own.labels),
         )
         self._write(self._producer, render_record(record))
 

@@ -62,9 +62,12 @@ class LaneSource:
 class Sources:
     """Everything that a scrape reads.
 
-    `topics`: the main topics. `levels`: the name of every level, with `ready`.
+    `group` is a label of every series, `labels` say who it belongs to. `topics`: the main topics. `levels`: the name of
+    every level, with `ready`.
     """
 
+    group: str
+    labels: Sequence[tuple[str, str]]
     lanes: tuple[LaneSource, ...]
     dispatcher: Dispatcher
     deliveries: Histogram

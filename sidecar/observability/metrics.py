@@ -1,7 +1,9 @@
 """The metrics (contract 12.10), read at scrape time from the plain counts that the core keeps.
 
-Only transactions are counted here. No code in the path of a record knows Prometheus. Labels come only from the
-configuration and from closed families, never from ids, keys, offsets or a service's answers.
+Each series states the group itself, so that no scrape has to guess it from the names of pods; only
+`reconsume_build_info`, about the process, does not. Only transactions are counted here. No code in the path of a
+record knows Prometheus. Labels come only from the configuration and from closed families, never from ids, keys,
+offsets or a service's answers.
 """
 
 from __future__ import annotations
@@ -83,6 +85,15 @@ class _Collector(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
+        sources = self._sources
+        for family in self._families():
+            for sample in family.samples:
+                sample.labels["group"] = sources.group
+            yield family
+        yield gauge("build_info", "What runs: always 1.", sources.release._fields, {tuple(sources.release): 1})
+
+    def _families(self) -> Iterator[Metric]:
+        """Yield what is known of the group."""
         sources, lanes, meter = self._sources, self._lanes, self._sources.transactions
         moment = sources.now()
         facts = [lane.shown.facts(moment.steady_ms) for lane in lanes]
@@ -112,7 +123,9 @@ class _Collector(Collector):
         yield from self._pace()
         yield from self._holds(facts)
         yield from self._rare(facts)
-        yield gauge("build_info", "What runs: always 1.", sources.release._fields, {tuple(sources.release): 1})
+        identity = {"version": sources.release.version, **dict(sources.labels)}
+        text = "The group, and who it belongs to: always 1."
+        yield gauge("info", text, tuple(identity), {tuple(identity.values()): 1})
 
     def _deliveries(self) -> Metric:
         zeros = {(topic, "main", outcome): 0 for topic in self._sources.topics for outcome in OUTCOME_NAMES}

@@ -189,6 +189,7 @@ def build_policy_follower(
         settings.longest_release,
         settings.longest_drain,
         lambda: controller.obeys,
+        settings.labels,
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

@@ -52,6 +52,8 @@ def build_metric_sources(
 ) -> Sources:
     """Return what a scrape of the metrics reads."""
     return Sources(
+        group=settings.group,
+        labels=settings.labels,
         lanes=tuple(map(_lane_source, runners)),
         dispatcher=dispatcher,
         deliveries=delivery.durations,

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from reconsume.sidecar.settings.addresses import Listen, is_loopback
 from reconsume.sidecar.settings.deliver import SUBSCRIPTIONS, Deliver, Subscription
 from reconsume.sidecar.settings.kafka import KAFKA, MAX_POLL_INTERVAL, Kafka
+from reconsume.sidecar.settings.labels import LABELS, Labels
 from reconsume.sidecar.settings.sections import FOLDER, Api, Log, Operators, Pull, Read, Retry, Rule, Tracing, Ui, View
 from reconsume.sidecar.settings.table import REQUIRED, Row, Section, duration, section, setting, text
 from reconsume.topics.acls import GroupShape
@@ -45,6 +46,14 @@ class Settings(Section):
             "service share it."
         ),
         GROUP,
+    )
+    labels: Labels = setting(
+        {},
+        (
+            "Who the group belongs to, such as {team: payments, channel: '#payments', runbook: https://…}: in "
+            "`reconsume_info`, heartbeats, pages and exported topics. The alerts carry team, channel and runbook."
+        ),
+        LABELS,
     )
     topics: tuple[Subscription, ...] = setting(
         REQUIRED,

@@ -127,6 +127,7 @@ class Dashboard:
         shared = {
             "last_alarms": self._last_alarms.known,
             "group": settings.group,
+            "labels": settings.labels,
             "topics": settings.topic_names,
             "levels": settings.delays,
             "ordered": settings.order_by is not None,

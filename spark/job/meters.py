@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from reconsume.spark.job.liveness import Liveness
 from reconsume.spark.job.progress import Batch
+from reconsume.spark.names import EVENTS_SUFFIX
 
 PREFIX = "reconsume_spark_"
 COUNTING = "view"
@@ -17,7 +18,7 @@ SECONDS = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60)
 
 
 class Meters:
-    """The metrics, with the label `query`; bad events have no label, and lost events have `topic`.
+    """The metrics, with the label `query`; bad events have no label, and lost events have `group` and `topic`.
 
     A count that every query has starts at 0. Methods may be called on any thread. `liveness` learns each sign of life.
     """
@@ -32,7 +33,7 @@ class Meters:
         self._given_up = self._gauge("given_up", "1 where a query failed too often and is not started any more.")
         self._bad = Counter(f"{PREFIX}bad_events", "Records that are no event.", registry=self.registry)
         lost = "Events that Kafka deleted before they were read."
-        self._lost = Counter("reconsume_view_events_lost", lost, ["topic"], registry=self.registry)
+        self._lost = Counter("reconsume_view_events_lost", lost, ["group", "topic"], registry=self.registry)
         self._seconds = Histogram(
             f"{PREFIX}batch_duration_seconds",
             "How long a micro-batch took.",
@@ -82,7 +83,7 @@ class Meters:
 
     def lost(self, topic: str, number: int) -> None:
         """Count events that were deleted before they were read."""
-        self._lost.labels(topic).inc(number)
+        self._lost.labels(topic.removesuffix(EVENTS_SUFFIX), topic).inc(number)
 
     def giving_up(self, query: str) -> None:
         """Note that a query is not started any more."""

@@ -59,6 +59,12 @@ def test_a_topic_has_its_true_name_and_numbers_as_numbers() -> None:
     }
 
 
+def test_a_topic_says_who_its_group_belongs_to() -> None:
+    """In annotations, because a label of Kubernetes takes neither a # nor a URL."""
+    made = strimzi_topic(SPEC, "main", (("team", "payments"), ("channel", "#payments")))
+    assert made["metadata"]["annotations"] == {"reconsume.io/team": "payments", "reconsume.io/channel": "#payments"}
+
+
 def test_a_user_has_each_resource_once_with_its_operations() -> None:
     group = GroupShape(Names("billing"), ("orders",), (10_000,), view=True)
     made = strimzi_user("User:CN=billing-sidecar", permissions_of(User.SIDECAR, group), "main", Authentication.TLS)

@@ -175,7 +175,7 @@ def test_what_needs_another_scene_is_moved_there(name: str, file: str) -> None:
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_a_delivery_is_counted_by_its_outcome(run: Run, outcome: str) -> None:
-    assert moved(run, rf'deliveries_total\{{level="\w+",outcome="{outcome}",topic="[\w-]+"\}}')
+    assert moved(run, rf'deliveries_total\{{group="[\w-]+",level="\w+",outcome="{outcome}",topic="[\w-]+"\}}')
 
 
 @pytest.mark.parametrize(("place", "expression"), EXPRESSIONS.items(), ids=list(EXPRESSIONS))

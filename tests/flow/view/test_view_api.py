@@ -177,7 +177,7 @@ def test_without_a_view_the_calls_say_so_and_the_rest_works(
     sidecar = start_sidecar(create_group(new_group()), start_service(SCRIPT).url)
     assert get(sidecar, "messages").status == 404
     assert sidecar.status()["view"] is None
-    assert "\nreconsume_view_lag_seconds " not in sidecar.metrics()
+    assert "\nreconsume_view_lag_seconds{" not in sidecar.metrics()
 
 
 @pytest.mark.long

@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 MONITORING = Path(__file__).parents[3] / "deploy" / "k8s" / "components" / "monitoring"
 VARIABLES = {"$__rate_interval": "5m", "$namespace": ".*", "$group": ".*", "$topic": ".*"}
 """What Grafana puts in."""
-TARGET = frozenset({"namespace", "pod", "group", "job", "container", "instance"})
-"""Labels that Prometheus gives each target, `group` by the PodMonitor."""
+TARGET = frozenset({"namespace", "pod", "job", "container", "instance"})
+"""Labels that Prometheus gives each target."""
 OF_COUNTERS = frozenset({"rate", "increase", "irate"})
 
 

@@ -9,6 +9,7 @@ import http.client
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -32,6 +33,7 @@ from tests.support.sidecar.forked import MAIN, Forked, nursery
 REPOSITORY = Path(__file__).resolve().parents[3]
 API_PORTS = range(8_500, 12_000)
 START_SECONDS = 20.0
+GROUP_LABEL = re.compile(r'group="[^"]*",?')
 
 
 class Exit(NamedTuple):
@@ -195,8 +197,8 @@ class SidecarProcess:
         return reply.body.decode()
 
     def metric(self, series: str) -> float:
-        """The value of one series, such as `reconsume_in_flight`, or with labels; 0 when it is not there."""
-        lines = (line.rpartition(" ") for line in self.metrics().splitlines())
+        """The value of one series, such as `reconsume_in_flight`, or with labels (not `group`); 0 if it is absent."""
+        lines = (GROUP_LABEL.sub("", line).replace("{}", "").rpartition(" ") for line in self.metrics().splitlines())
         return next((float(value) for name, _, value in lines if name == series), 0.0)
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:

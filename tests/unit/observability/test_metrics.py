@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from reconsume.sidecar.core.outcome import COMMITTED, OUTCOME_NAMES, Failed, NotSent, Rejected
 from reconsume.sidecar.core.record import Now, Partition
@@ -39,6 +40,15 @@ def test_everything_bounded_starts_at_zero(world: World) -> None:
         )
         == 1
     )
+
+
+def test_each_series_states_its_group_and_info_has_who_it_belongs_to(world: World) -> None:
+    """Given labels in the configuration, then nobody has to guess a group from names of pods, or look its team up."""
+    families = list(text_string_to_metric_families(world.scrape().decode()))
+    of_the_process = {sample.name for family in families for sample in family.samples if "group" not in sample.labels}
+    assert of_the_process == {"reconsume_build_info"}
+    (info,) = (sample for family in families for sample in family.samples if sample.name == "reconsume_info")
+    assert (info.labels, info.value) == ({"group": "billing", "version": "1.2.3", "team": "payments"}, 1)
 
 
 def test_outcomes_are_counted_by_main_topic_and_level(world: World) -> None:
@@ -248,6 +258,7 @@ def test_no_label_holds_an_id_a_key_or_an_offset(world: World) -> None:
     names = {name for _, labels in world.samples() for name, _ in labels}
     assert names <= {
         "topic",
+        "team",
         "level",
         "outcome",
         "reason",

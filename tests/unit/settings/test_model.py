@@ -30,6 +30,13 @@ def test_the_defaults_are_those_of_the_interface(tmp_path: Path) -> None:
     assert (view.enabled, view.source, view.folder) == (False, "events", None)
 
 
+def test_labels_say_who_a_group_belongs_to(tmp_path: Path) -> None:
+    assert good(tmp_path).labels == ()
+    settings = good(tmp_path, "labels={team: payments, channel: '#payments'}")
+    assert settings.labels == (("team", "payments"), ("channel", "#payments"))
+    assert good(tmp_path, "labels.team=orders").labels == (("team", "orders"),)
+
+
 def test_settings_are_frozen(tmp_path: Path) -> None:
     settings = good(tmp_path)
     with pytest.raises(FrozenInstanceError):

@@ -64,6 +64,13 @@ def test_a_pace_is_read_back_and_may_be_missing_or_tell_more() -> None:
     assert heard == InstanceHeard("a", replace(told, pace=PaceTold("resting", 5), overdue=0))
 
 
+def test_a_heartbeat_says_who_the_group_belongs_to_within_bounds() -> None:
+    told = SubscriptionRecord({"orders": "*"}, 7, labels={"team": "payments"})
+    assert parse_record(b"instance/a", render_record(told)) == InstanceHeard("a", told)
+    for labels in ({f"l{number}": "x" for number in range(9)}, {"team": "x" * 201}, {"x" * 33: "y"}):
+        assert isinstance(parse_record(b"instance/a", render_record(replace(told, labels=labels))), BadRecord)
+
+
 def test_unknown_fields_and_unknown_keys_of_the_policy_are_no_fault() -> None:
     """A newer version may have written them, and its keys are kept."""
     heard = parse_record(KEY, json.dumps({**GOOD, "more": 1, "policy": {"new_key": 1}}).encode())
