@@ -149,6 +149,9 @@ def log_change(change: Change, waiting: int, at: int, changes: int = 1) -> None:
     elif change.state is State.THROTTLED:
         text = "%sdeliveries slow down: %s"
         _LOG.warning(text, flaps, change.reason, extra={**facts, "event": "pace-throttled"})
+    elif change.reason:
+        text = "%sthe outage is over after %s s: %s"
+        _LOG.info(text, flaps, facts["seconds"], change.reason, extra={**facts, "event": "pace-open"})
     else:
         text = "%sdeliveries go on after %s s of %s"
         _LOG.info(text, flaps, facts["seconds"], facts["was"], extra={**facts, "event": "pace-open"})

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome
+from reconsume.sidecar.core.pace.pace import State
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.topics.levels import TABLE
 from tests.sim.checker import Found, check
@@ -134,3 +135,14 @@ def test_where_only_poison_is_left_all_of_it_comes_to_the_dlq() -> None:
     check(world)
     assert len([origin for origin, copies in Found(world).dead.items() if copies]) == 30
     assert world.steady_ms < 30 * (retries + 1) * 1_000 + 60_000
+
+
+def test_once_all_poison_is_dead_there_is_no_outage_on_a_quiet_topic() -> None:
+    """A good record comes an hour later. Until then nothing waits, so that no alarm may wake anybody (G6)."""
+    states: list[State] = []
+    world = Story(plan(7, retries=2), malformed, [(0, at % 8, BAD) for at in range(30)] + [(HOUR, 0, GOOD)])
+    for at in range(300_000, HOUR, 60_000):
+        world.later(at, lambda: states.extend(process.gate.pace.state for process in world.processes))
+    check(world.run())
+    assert len([origin for origin, copies in Found(world).dead.items() if copies]) == 30
+    assert set(states) == {State.OPEN}

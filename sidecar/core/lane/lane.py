@@ -312,6 +312,11 @@ class Lane:
                 self._changed(partition, now)
         self._go_on(now)
 
+    @property
+    def has_open(self) -> bool:
+        """Whether a record of its partitions is not done, or waits to be read (asked by the dispatcher)."""
+        return self.shown.has_open()
+
     def answered_in_bulk(self, now: Now) -> None:
         """Process the records that one batch response committed (called by the dispatcher), and continue."""
         for partition in self._bulk_answers.apply(self._finish, now):

@@ -56,6 +56,15 @@ class ShownLane:
         heads = (oldest_tried(partition, self._waiting) for partition in self._partitions.values())
         return [head for head in heads if head is not None]
 
+    def has_open(self) -> bool:
+        """Return whether a record of its partitions is not done, or waits to be read. What is parked does not count."""
+        mains = (one for one in self._partitions.values() if one.under is None)
+        if any(one.paused is not None or one.tracker.first != one.tracker.next for one in mains):
+            return True
+        return self._queues is not None and any(
+            queue.blocked_keys > queue.parked_keys for queue in self._queues.facts().values()
+        )
+
     def put_off(self, steady_ms: int) -> frozenset[tuple[Partition, int]]:
         """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""
         return frozenset((record.source, record.offset) for record in self._waiting.put_off(steady_ms))

@@ -41,6 +41,10 @@ class LaneQueue(Protocol):
     def send(self, record: Record, now: Now) -> bool:
         """Deliver the record; return False if it may not be delivered after all."""
 
+    @property
+    def has_open(self) -> bool:
+        """Whether a record of its partitions is not done, or waits to be read."""
+
     def answered_in_bulk(self, now: Now) -> None:
         """Continue, now that all outcomes of a batch were passed on."""
 
@@ -203,6 +207,7 @@ class Dispatcher:
             pass  # all others wait
         elif self.pace.state is State.PROBING:
             self._probe(now)
+            self.pace.note_open(is_open=self.in_flight > 0 or any(lane.has_open for lane in self._lanes), now=now)
         # Contract 8.8: places are shared once a quarter of them is taken; with fewer out all that is ready goes.
         elif self.in_flight * FEW < limit:
             self._send_freely(limit, now)

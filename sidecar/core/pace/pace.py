@@ -22,6 +22,7 @@
     probing   | the same, and the health URL is well                 | open
     probing   | the probe is not sent, cancelled, or ends unanswered | outage
     probing   | the service asks for time                            | throttled
+    probing   | it was failing, and nothing is open for a while      | open
 
 What the states mean:
 
@@ -34,6 +35,10 @@ What the states mean:
 
 The pace changes how much is delivered, and never what an outcome counts for. An answered failure is an attempt, in an
 outage too; a refused connection (NotSent) is none.
+
+An outage needs something that suffers. A service that failed all records, of which none is left, may be well: nothing
+can show it, and nothing would be kept back. So an outage of the cause `failing` ends once nothing is open
+(`note_open`).
 
 Each start, and each outage that ends in `open`, begins a slow start: the limit doubles with each round of answers.
 """
@@ -63,7 +68,9 @@ SLOW_FOR_MS = 10_000
 """ms of an open pace after which answered failures slow nothing down, even if the slow start has not reached the full
 number. With few records it may take days, and until then each partition would have only a share of the memory."""
 IDLE_AFTER_MS = 5_000
-"""ms without a record to probe with after which an outage is idle."""
+"""ms without a record to probe with after which an outage is idle; without any open one, after which one that was
+failing is over. A copy is read back from its level, and open again, only a moment after it was written."""
+NOTHING_OPEN = "no record is left to deliver; the next ones show whether the service is well"
 WELL_FOR_MS = 1_000
 """ms for which an answer of the health URL holds: if all records fail, it is asked once a second, not at each
 streak."""
@@ -210,6 +217,15 @@ class Pace:
         self._probes.append(record)
         self.probe_at_ms = now.steady_ms + PROBE_HANGS_MS
 
+    def note_open(self, *, is_open: bool, now: Now) -> None:
+        """Note whether a record waits for anything, while there is none to probe with. Call it at each change."""
+        if self.state is not State.PROBING or self._probes or self.cause is not Cause.FAILING:
+            return
+        if is_open:
+            self.probe_at_ms = NEVER
+        elif self.probe_at_ms == NEVER:
+            self.probe_at_ms = now.steady_ms + IDLE_AFTER_MS
+
     def idle_since(self, wall_ms: int) -> int | None:
         """Return since when (epoch ms) an outage has had no record to probe with; None if it has. For any thread."""
         since = self._probing_since.wall_ms
@@ -227,7 +243,11 @@ class Pace:
         if now.steady_ms < self.probe_at_ms:
             return
         self.probe_at_ms = NEVER
-        if self.state in AWAY:
+        if self.state is State.PROBING and not self._probes:
+            # Contract 8.2: nothing is open, so nothing suffers.
+            self._reopen()
+            self._to(State.OPEN, now, NOTHING_OPEN)
+        elif self.state in AWAY:
             self.limit = in_flight + 1
             self._to(State.PROBING, now)
         elif self.limit == 0:
@@ -340,14 +360,17 @@ class Pace:
 
     def _back(self, outcome: Outcome, now: Now) -> None:
         """End the outage, with room for one delivery beside the deliveries that still hang."""
-        # Contract 8.4: a slow start follows each outage.
-        self.limit, self.probe_at_ms, self._credit = max(1, min(self.limit, self.full)), NEVER, 0
-        self._probes.clear()
+        self._reopen()
         if isinstance(outcome, Throttled):
             self._to(State.THROTTLED, now, ASKED_FOR.format(outcome.after_ms))
         else:
             self._to(State.OPEN, now)
             self._answered(now, took=True)
+
+    def _reopen(self) -> None:
+        # Contract 8.4: a slow start follows each outage.
+        self.limit, self.probe_at_ms, self._credit = max(1, min(self.limit, self.full)), NEVER, 0
+        self._probes.clear()
 
     def _answered(self, now: Now, took: bool) -> None:
         """Note that the service is there. After a throttle the limit grows slowly, on successes alone."""

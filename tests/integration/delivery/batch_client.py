@@ -24,6 +24,8 @@ FOREVER = 450.0
 class Feeder:
     """Delivers records through the gate as a lane does, and keeps what came of them, by offset."""
 
+    has_open = True
+
     def __init__(self, url: str, *, places: int = 1_000, pace: Pace | None = None, **limits: Any) -> None:
         self.ready = ReadyFlows()
         self.found: dict[int, Outcome] = {}

@@ -103,7 +103,7 @@ def exported_by(text: str) -> dict[str, Exported]:
     found: dict[str, Exported] = {}
     for family in text_string_to_metric_families(text):
         if not family.samples:  # such as the age of a view that is not kept
-            found[family.name] = Exported(family.type, frozenset())
+            found[family.name] = Exported(family.type, frozenset({"group"}))
         for sample in family.samples:
             before = found.get(sample.name, Exported(family.type, frozenset()))
             found[sample.name] = Exported(family.type, before.labels | frozenset(sample.labels))

@@ -1,12 +1,21 @@
 """What spends no retry: refused connections, throttling, drains; and two lanes that share the places in flight."""
 
 from reconsume.sidecar.core.outcome import CANCELLED, Failed, NotSent, Throttled
-from reconsume.sidecar.core.pace.pace import FIRST_PROBE_MS, PROBE_HANGS_MS, PROBE_INTERVAL_MS, State
+from reconsume.sidecar.core.pace.pace import (
+    FIRST_PROBE_MS,
+    IDLE_AFTER_MS,
+    NOTHING_OPEN,
+    PROBE_HANGS_MS,
+    PROBE_INTERVAL_MS,
+    Cause,
+    State,
+)
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition
 from tests.sim.rig import Rig
-from tests.sim.samples import ORDERS, WALL, record
+from tests.sim.samples import ORDERS, WALL, life, record
 
+LEVEL = Partition("billing-RETRY-10s", 0)
 FAILS = Failed("http-500")
 
 
@@ -57,6 +66,59 @@ def test_an_outage_of_hours_spends_no_retry_and_loses_nothing() -> None:
     rig.answer_all()
     assert all(not batch.entries for batch in rig.settle())
     assert rig.part().tracker.snapshot() == Progress(6)
+
+
+def passes(rig: Rig, ms: int) -> None:
+    """Let time pass in which Kafka takes every commit."""
+    for _ in range(ms // 100):
+        rig.run(100)
+        while rig.batches:
+            rig.conclude()
+
+
+def all_failed() -> tuple[Rig, Rig]:
+    """A main and a retry lane, after three records have failed, and their copies are in the level."""
+    rig = begun(0, 1, 2, failures=3)
+    retries = Rig(retry=True, beside=rig)
+    retries.assign(LEVEL)
+    rig.answer_all(FAILS)
+    passes(rig, PROBE_INTERVAL_MS)
+    assert rig.gate.pace.cause is Cause.FAILING
+    return rig, retries
+
+
+def test_an_outage_of_a_service_that_failed_all_ends_once_nothing_is_open() -> None:
+    """G6: six bad records, then a quiet topic: no alarm until the next morning, which nobody can end."""
+    rig, _retries = all_failed()
+    passes(rig, IDLE_AFTER_MS - PROBE_INTERVAL_MS)
+    assert rig.gate.pace.cause is Cause.FAILING, "a copy that was just written may not be read yet"
+    passes(rig, PROBE_INTERVAL_MS)
+    assert (rig.gate.pace.state, rig.gate.pace.reason) == (State.OPEN, NOTHING_OPEN)
+    rig.run(3_600_000)
+    rig.take_offsets([3, 4])
+    assert rig.out_offsets()[0] == 3, "at once"
+
+
+def test_it_does_not_end_while_a_retry_waits() -> None:
+    rig, retries = all_failed()
+    now = rig.now.wall_ms
+    waiting = record(0, source=LEVEL, timestamp=now, life=life(due_at=now + 10_000))
+    retries.take(waiting)
+    passes(rig, 9_000)
+    assert rig.gate.pace.cause is Cause.FAILING
+    retries.take(waiting)  # its level was not read on while it was not due
+    passes(rig, 2_000)
+    assert len(retries.sent) == 1, "it is the next probe"
+    retries.answer()
+    assert rig.gate.pace.state is State.OPEN
+
+
+def test_an_outage_of_a_service_that_is_away_lasts_although_nothing_is_open() -> None:
+    rig = begun(0)
+    rig.answer(NotSent("refused"))
+    rig.lane.lost([ORDERS])
+    rig.run(60_000)
+    assert rig.gate.pace.cause is Cause.UNREACHABLE
 
 
 def test_a_throttled_record_is_delivered_later_without_a_retry() -> None:

@@ -19,6 +19,8 @@ MINE, OTHER = Partition("orders", 0), Partition("orders", 1)
 class Line:
     """A lane that only sends."""
 
+    has_open = True
+
     def __init__(self, dispatcher: Dispatcher, source: Partition, waiting: int) -> None:
         self.ready = ReadyFlows()
         self.ready.extend([record(offset, source=source) for offset in range(waiting)])

@@ -16,6 +16,8 @@ NOW = Now(0, 0)
 class Line:
     """A lane that only sends; records with an odd offset may not go when `picky`."""
 
+    has_open = True
+
     def __init__(self, gate: Dispatcher, waiting: int, out: list["Line"], picky: bool = False) -> None:
         self.ready = ReadyFlows()
         self.ready.extend([record(offset) for offset in range(waiting)])

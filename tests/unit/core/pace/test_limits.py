@@ -26,6 +26,8 @@ LEVEL = Partition("billing-RETRY-1s", 0)
 class Line:
     """A lane that only sends."""
 
+    has_open = True
+
     def __init__(self, gate: Dispatcher) -> None:
         self.ready, self.out = ReadyFlows(), list[Record]()
         self._gate, self._offset = gate, 0

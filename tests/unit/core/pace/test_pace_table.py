@@ -6,7 +6,7 @@ import pytest
 
 from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Failed
 from reconsume.sidecar.core.pace import pace as pace_module
-from reconsume.sidecar.core.pace.pace import PROBE_HANGS_MS, WELL_FOR_MS, Pace, State
+from reconsume.sidecar.core.pace.pace import IDLE_AFTER_MS, PROBE_HANGS_MS, WELL_FOR_MS, Pace, State
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, OTHER, RECORD, at, failing, guarded, probe, probing, row
 
@@ -73,6 +73,19 @@ def hangs(pace: Pace) -> None:
     pace.tick(at(pace.probe_at_ms), pace.limit)
 
 
+def nothing_to_probe_with() -> Pace:
+    pace = failing(4)
+    pace.tick(at(pace.probe_at_ms), 0)
+    return pace
+
+
+def nothing_is_open(pace: Pace) -> None:
+    pace.note_open(is_open=False, now=at(1_000))
+    pace.tick(at(1_000 + IDLE_AFTER_MS - 1), 0)
+    assert pace.state is State.PROBING, "not at once"
+    pace.tick(at(1_000 + IDLE_AFTER_MS), 0)
+
+
 Play = tuple[Callable[[], Pace], Callable[[Pace], None]]
 PLAYS: dict[tuple[str, str], list[Play]] = {
     ("open", "a connection is refused"): [(opened, refused)],
@@ -114,6 +127,7 @@ PLAYS: dict[tuple[str, str], list[Play]] = {
         (lambda: probing(4), lambda pace: pace.note(RECORD, CANCELLED, at(200))),
         (lambda: probing(4), lambda pace: pace.note(RECORD, Failed("timeout", label="timeout"), at(200))),
     ],
+    ("probing", "it was failing, and nothing is open for a while"): [(nothing_to_probe_with, nothing_is_open)],
     ("probing", "the service asks for time"): [(lambda: probing(4), lambda pace: pace.note(RECORD, BUSY, at(200)))],
 }
 
@@ -128,5 +142,5 @@ def test_each_row_of_the_table_is_what_the_code_does(was: State, event: str, the
 
 
 def test_each_row_is_played_and_told_apart() -> None:
-    assert len(ROWS) == len(PLAYS) == 20
+    assert len(ROWS) == len(PLAYS) == 21
     assert {(was, event) for was, event, _ in ROWS} == PLAYS.keys()

@@ -62,6 +62,8 @@ def test_nothing_is_lost_and_a_partitions_own_order_stays(sources: list[int], pr
 class Lane:
     """A lane that sends all; `kept` are partitions whose records it withholds."""
 
+    has_open = True
+
     def __init__(self, gate: Dispatcher, ready: ReadyFlows, kept: tuple[int, ...] = ()) -> None:
         self.ready, self.out, self._kept = ready, list[Record](), kept
         gate.join(self)

@@ -30,6 +30,8 @@ FRESH = (A, A1, B, C)
 class Line:
     """A lane that sends all."""
 
+    has_open = True
+
     def __init__(self, gate: Dispatcher, sources: Iterable[Partition], out: list[Record], weight: int) -> None:
         self.ready, self._out = ReadyFlows(), out
         for source in sources:

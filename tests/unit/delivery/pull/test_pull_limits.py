@@ -23,6 +23,8 @@ SLOW, FAST = Partition("slow", 0), Partition("fast", 0)
 class Puller:
     """A lane that offers what it has to a queue, on a clock that the test moves."""
 
+    has_open = True
+
     def __init__(self, limits: DeliveryLimits) -> None:
         self.at = 0
         self.gate = Dispatcher(Pace(1_000), limits=limits)
