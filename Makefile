@@ -152,6 +152,8 @@ reference: $(RUNS)
 charts:
 	@for file in dashboard.json podmonitor.yaml rules.yaml; do \
 	  cp deploy/k8s/components/monitoring/$$file deploy/helm/reconsume-view/files/$$file; done
+	@{ echo "# deploy/k8s/components/monitoring/rules.yaml without the operator's object: make charts writes this file."; \
+	  sed -e '1,/^spec:$$/d' -e 's/^  //' deploy/k8s/components/monitoring/rules.yaml; } > deploy/prometheus/rules.yaml
 
 # The variable silences a notice of mkdocs-material about its end of life, which would stand above real warnings.
 docs: $(PAGES)

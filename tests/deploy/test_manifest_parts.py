@@ -161,7 +161,8 @@ def test_alerts_lead_to_where_the_runbook_is_read() -> None:
 def test_monitoring_finds_every_pod_that_has_metrics() -> None:
     monitors = {one["metadata"]["name"]: one["spec"] for one in of_kind(overlay("keda"), "PodMonitor")}
     pods = {"reconsume": sidecars(overlay("keda"))[0]}
-    pods["reconsume-view"] = next(part for part in parts(overlay("dev")) if part.container["name"] == "view")
+    for name in ("view", "ui"):
+        pods[f"reconsume-{name}"] = next(part for part in parts(overlay("dev")) if part.container["name"] == name)
     assert monitors.keys() == pods.keys()
     for name, part in pods.items():
         labels = part.pod["metadata"]["labels"]
@@ -178,6 +179,18 @@ def test_the_rules_and_the_dashboard_are_shipped_by_both_ways() -> None:
         (dashboard,) = (one for one in of_kind(found, "ConfigMap") if "reconsume.json" in one["data"])
         assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
         assert json.loads(dashboard["data"]["reconsume.json"])["title"] == "Reconsume"
+
+
+def test_thresholds_of_alerts_are_values_of_the_chart() -> None:
+    """Given another threshold for one alert, then that alone changes; and each alert with a threshold can be set."""
+    (plain,) = of_kind(chart(*FULL), "PrometheusRule")
+    (changed,) = of_kind(chart(*FULL, "monitoring.thresholds.ReconsumeFailing=0.6"), "PrometheusRule")
+    before, after = ({rule["alert"]: rule for rule in one["spec"]["groups"][0]["rules"]} for one in (plain, changed))
+    assert after["ReconsumeFailing"]["expr"] == before["ReconsumeFailing"]["expr"].replace("0.25 #", "0.6 #")
+    assert {name for name in before if before[name] != after[name]} == {"ReconsumeFailing"}
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    names = schema["properties"]["monitoring"]["properties"]["thresholds"]["propertyNames"]["enum"]
+    assert set(names) == {name for name, rule in before.items() if "# threshold" in rule["expr"]}
 
 
 def test_the_chart_is_whole_where_its_folder_is_copied_alone(tmp_path: Path) -> None:

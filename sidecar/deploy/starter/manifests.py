@@ -153,9 +153,6 @@ spec:
     - port: reconsume
       path: /metrics
       interval: 15s
-      relabelings: # the label `group` of all its metrics, by which alerts and dashboards tell groups apart
-        - targetLabel: group
-          replacement: @group@
 """
 COPY = """\
 # A copy of @path@, because Kustomize reads no file outside its folder. Change both, or this one alone.

@@ -67,12 +67,12 @@ ELSEWHERE = {
     "view_lag_seconds": "view/test_view_api.py",
 }
 """What takes another scene to move, and which test has it."""
-OF_THE_VIEWS_JOB = "alert ReconsumeViewEventsLost"
-"""Asks what the Spark job exports (`unit/deploy/test_monitoring`)."""
+OF_OTHERS = ("alert ReconsumeViewEventsLost", "alert ReconsumeGroupGone")
+"""Ask what the Spark job and the dashboard export (`unit/deploy/test_monitoring`)."""
 EXPRESSIONS = {
     place: text
     for place, text in expressions().items()
-    if place != OF_THE_VIEWS_JOB and not any(metric in QUEUED for metric, *_ in uses(text))
+    if place not in OF_OTHERS and not any(metric in QUEUED for metric, *_ in uses(text))
 }
 OUTCOMES = ("commit", "retry", "dead_letter", "throttled", "not_sent", "timeout", "broken_answer")
 """All but `cancelled`, which takes a rebalance."""

@@ -18,6 +18,8 @@ VARIABLES = {"$__rate_interval": "5m", "$namespace": ".*", "$group": ".*", "$top
 """What Grafana puts in."""
 TARGET = frozenset({"namespace", "pod", "job", "container", "instance"})
 """Labels that Prometheus gives each target."""
+GIVEN = frozenset({"team", "channel", "runbook"})
+"""Labels that a configuration may have, by which alerts are routed."""
 OF_COUNTERS = frozenset({"rate", "increase", "irate"})
 
 
@@ -60,8 +62,10 @@ def _uses(node: Any, labels: frozenset[str], functions: frozenset[str]) -> Itera
         case promql.BinaryExpr():
             matching = getattr(node.modifier, "matching", None)
             on = frozenset(matching.labels) if matching is not None else frozenset[str]()
+            many_to_one = getattr(node.modifier, "card", None) == promql.VectorMatchCardinality.ManyToOne
+            only_matched = on and (str(node.op) in ("and", "unless") or many_to_one)
             yield from _uses(node.lhs, labels | on, functions)
-            yield from _uses(node.rhs, labels | on, functions)
+            yield from _uses(node.rhs, on if only_matched else labels | on, functions)
         case promql.NumberLiteral() | promql.StringLiteral():
             pass
         case _:
@@ -84,7 +88,7 @@ def faults(expression: str, exported: dict[str, Exported]) -> list[str]:
         if there is None:
             found.append(f"{metric} is not exported")
             continue
-        found += [f"{metric} has no label {label}" for label in sorted(labels - there.labels - TARGET)]
+        found += [f"{metric} has no label {label}" for label in sorted(labels - there.labels - TARGET - GIVEN)]
         counts = there.kind in ("counter", "histogram")
         if counts and not functions & OF_COUNTERS and not _compares_ages(expression, metric):
             found.append(f"{metric} only ever grows: rate or increase is missing")

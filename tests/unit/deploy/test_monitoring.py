@@ -20,7 +20,9 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.spark.job.liveness import Liveness
 from reconsume.spark.job.meters import Meters
 from tests.support.kubernetes.promql import (
+    GIVEN,
     MONITORING,
+    QUEUED,
     TARGET,
     Exported,
     alerts,
@@ -36,6 +38,11 @@ ROOT = Path(__file__).parents[3]
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 EXPRESSIONS = expressions()
 PROMTOOL = shutil.which("promtool")
+OF_THE_DASHBOARD = {
+    f"reconsume_group_{name}": Exported("gauge", frozenset({"group"}))
+    for name in ("members", "lag", "undelivered_seconds")
+}
+"""What the dashboard's process exports of each group that it watches."""
 SCRAPE = """\
 # TYPE reconsume_x_total counter
 reconsume_x_total{topic="a"} 1
@@ -60,8 +67,9 @@ def a_world_at_work() -> World:
 @pytest.fixture(scope="module")
 def exported() -> dict[str, Exported]:
     known = exported_by((a_world_at_work().scrape() + generate_latest(the_views_job())).decode())
+    known |= OF_THE_DASHBOARD
     queued = exported_by(World(queued=True).scrape().decode())  # only such a group has samples of its queues
-    return queued | {name: one for name, one in known.items() if one.labels or name not in queued}
+    return known | {name: one for name, one in queued.items() if name in QUEUED}
 
 
 def the_views_job() -> CollectorRegistry:
@@ -101,13 +109,14 @@ def test_an_expression_that_does_not_parse_is_found_out() -> None:
 # --- the rules -----------------------------------------------------------------------------------------------------
 
 
-RULE_TESTS: list[dict[str, Any]] = yaml.safe_load((MONITORING / "rules_test.yaml").read_text())["tests"]
+RULE_TESTS: list[dict[str, Any]] = yaml.safe_load((MONITORING / "rules_test.yaml").read_text())["tests"][:2]
+"""That each alert fires, and that it keeps quiet; behind them stand the incidents, with all alerts of each."""
+PLAIN = ROOT / "deploy" / "prometheus"
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: apt-get install prometheus)")
 def test_the_rules_fire_and_keep_quiet_as_their_tests_say(tmp_path: Path) -> None:
-    rules = yaml.safe_load((MONITORING / "rules.yaml").read_text())["spec"]
-    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    shutil.copy(PLAIN / "rules.yaml", tmp_path)
     shutil.copy(MONITORING / "rules_test.yaml", tmp_path)
     for command in (["check", "rules", "rules.yaml"], ["test", "rules", "rules_test.yaml"]):
         done = subprocess.run(
@@ -137,14 +146,53 @@ def test_each_alert_leads_to_its_page_in_the_runbook(name: str) -> None:
 @pytest.mark.parametrize("name", alerts())
 def test_an_alert_tells_only_labels_that_it_has(name: str) -> None:
     rule = alerts()[name]
-    kept = set.intersection(*(set(use.labels) for use in uses(rule["expr"])))
+    kept = set.union(*(set(use.labels) for use in uses(rule["expr"])))
     assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= kept
+    assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["description"])) <= kept
     assert {"namespace", "group"} <= kept
 
 
-def test_the_rules_are_an_object_of_the_operator() -> None:
+@pytest.mark.parametrize("name", alerts())
+def test_an_alert_says_how_bad_it_is_and_what_to_type_first(name: str) -> None:
+    description = alerts()[name]["annotations"]["description"]
+    assert re.search(r"First: (kubectl|reconsume) ", description) is not None
+    assert "$value" in description or name == "ReconsumeDown"
+
+
+@pytest.mark.parametrize("name", alerts())
+def test_an_alert_is_routed_by_labels_of_the_configuration_and_by_no_name_of_a_job(name: str) -> None:
+    expression = alerts()[name]["expr"]
+    assert "reconsume_info" in expression
+    assert all(label in expression for label in GIVEN)
+    assert re.search(r"job\s*[=!]", expression) is None
+
+
+def test_no_alert_waits_long_on_what_a_restart_resets() -> None:
+    """Above five minutes a share of time decides: `for` begins again whenever a pod does."""
+    assert {rule["for"] for rule in alerts().values() if "for" in rule} <= {"1m", "2m", "5m"}
+
+
+def test_the_rules_are_an_object_of_the_operator_and_a_file_without_it() -> None:
     document = yaml.safe_load((MONITORING / "rules.yaml").read_text())
     assert (document["apiVersion"], document["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert yaml.safe_load((PLAIN / "rules.yaml").read_text()) == document["spec"], "make charts"
+
+
+def test_what_inhibits_what_names_alerts_and_has_no_circle() -> None:
+    """Given the example for Alertmanager, then a page is for a group, and a cause is never silenced by what follows."""
+    document = yaml.safe_load((PLAIN / "alertmanager.yaml").read_text())
+    follows: dict[str, set[str]] = {}
+    for rule in document["inhibit_rules"]:
+        assert rule["equal"] == ["namespace", "group"]
+        (source,), (target,) = rule["source_matchers"], rule["target_matchers"]
+        pattern = re.compile(target.partition("=~")[2].strip(' "') or target.partition("= ")[2])
+        follows[source.partition("= ")[2]] = {name for name in alerts() if pattern.fullmatch(name)}
+        assert follows[source.partition("= ")[2]], rule
+    assert follows.keys() <= alerts().keys()
+    left = set(follows)
+    while ends := {name for name in left if not follows[name] & left}:
+        left -= ends
+    assert left == set()
 
 
 # --- the dashboard -------------------------------------------------------------------------------------------------
