@@ -16,10 +16,11 @@ from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.open_files import highest_limit, needed_for
 from reconsume.sidecar.printable import plural
-from reconsume.sidecar.settings import Settings, load, load_with_origins
+from reconsume.sidecar.settings import Settings, load_with_origins
 from reconsume.sidecar.settings.addresses import is_loopback
 from reconsume.sidecar.settings.checks import exposed, short_waits, without_effect
 from reconsume.sidecar.settings.deliver import Deliver
+from reconsume.sidecar.settings.modes import ignored_settings
 from reconsume.sidecar.settings.table import render_size
 
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
@@ -45,7 +46,8 @@ def check(options: Options) -> None:
     from reconsume.sidecar.delivery.push.credentials import files_of
     from reconsume.sidecar.kafka.client_check import absent_files, client_faults, single_faults, without_files
 
-    settings = load(options.config, options.sets, judge=single_faults)
+    loaded = load_with_origins(options.config, options.sets, judge=single_faults)
+    settings = loaded.settings
     tokens = token_files(settings)
     absent = absent_files(settings.kafka)
     faults = list[str]()
@@ -57,7 +59,9 @@ def check(options: Options) -> None:
     faults += [*token_faults(tokens, absent), *target_faults(settings.deliver), *service_faults(settings, absent)]
     for name, file in absent.items():
         talk(f"warning: {name} = {file} is not there; where the sidecar runs it must be")
-    for sentence in (*exposed(settings), *without_effect(settings), *short_waits(settings), *unusual(settings)):
+    ignored = ignored_settings(settings, loaded.layers.origin)
+    usual = (*exposed(settings), *without_effect(settings), *short_waits(settings), *unusual(settings))
+    for sentence in (*ignored, *usual):
         talk(f"warning: {sentence}")
     if faults:
         raise ConfigError(faults)

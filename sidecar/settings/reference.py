@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from reconsume.sidecar.settings.checks import CHANGED, CONFLICTS
 from reconsume.sidecar.settings.kafka import FILED, FIXED
 from reconsume.sidecar.settings.model import LEAVES, Settings
+from reconsume.sidecar.settings.modes import IGNORED
 from reconsume.sidecar.settings.table import REQUIRED, schema_of
 
 INTRODUCTION = """\
@@ -27,6 +29,16 @@ be true or false alone: `ui: true`.
 
 | key | allowed | default | meaning |
 |---|---|---|---|
+"""
+MODES = """
+## Settings without effect
+
+A mode of delivery does not use every setting. `reconsume config check` warns about each one that is written where it
+has no effect, even with its default; `null` counts as not written. Some are refused (78) unless they have their
+default. With `deliver.order`, the values `ladder` and `table` of `retry.levels` have no effect either.
+
+| while | has no effect | is refused |
+|---|---|---|
 """
 FILES = """
 ## Secrets in files
@@ -72,6 +84,19 @@ def reference() -> list[dict[str, str]]:
     ]
 
 
+def by_mode() -> dict[str, tuple[list[str], list[str]]]:
+    """Return the settings that `config check` warns about, and those that it refuses, by when that is, in words."""
+    by_condition: dict[str, tuple[list[str], list[str]]] = {}
+    for column, table in enumerate((IGNORED, CONFLICTS)):
+        for one in (one for one in table if not set(one.settings) & one.when.keys()):
+            when = " and ".join(
+                f"`{name}` is set" if value is CHANGED else f"`{name}: {default_text(value)}`"
+                for name, value in one.when.items()
+            )
+            by_condition.setdefault(when, ([], []))[column].extend(f"`{name}`" for name in one.settings)
+    return by_condition
+
+
 def markdown_page() -> str:
     """Return the reference page."""
     rows = [
@@ -82,5 +107,17 @@ def markdown_page() -> str:
         f"| `{name}` | {fixed.why}" + (f" (always `{'` or `'.join(fixed.values)}`) |" if fixed.values else " |")
         for name, fixed in FIXED.items()
     ]
+    modes = [f"| {when} | {', '.join(named)} | {', '.join(refused)} |" for when, (named, refused) in by_mode().items()]
     files = FILES.format(names=", ".join(f"`{name}`" for name in sorted(FILED)))
-    return INTRODUCTION + "\n".join(rows) + "\n" + files + REFUSED + "\n".join(refused) + "\n"
+    return (
+        INTRODUCTION
+        + "\n".join(rows)
+        + "\n"
+        + MODES
+        + "\n".join(modes)
+        + "\n"
+        + files
+        + REFUSED
+        + "\n".join(refused)
+        + "\n"
+    )

@@ -181,6 +181,22 @@ def test_a_delivery_that_may_outlast_a_release_or_a_drain_is_a_warning(
     assert any("two records of a key" in line for line in told) == (order == "key" and "lock_timeout" in warnings)
 
 
+def test_a_setting_that_the_mode_ignores_is_named_with_its_line_and_why(tmp_path: Path) -> None:
+    more = "retry:\n  max_reconsume_times: 3\n  ladder: [2s, 5s, 10s]\n"
+    file = write_good(tmp_path, more)
+    assert reconsume("config", "check", "-c", file).stderr == ""
+    shown = reconsume("config", "check", "-c", file, "--set", "deliver.order=key")
+    assert shown.exit_code == 0
+    ladder, times = sorted(shown.stderr.splitlines())
+    assert "warning: retry.ladder = [2s, 5s, 10s]: has no effect with deliver.order" in ladder
+    assert "warning: retry.max_reconsume_times = 3: has no effect with deliver.order" in times
+    assert f"({file}, line 8)" in times
+    relay = ("--set", "deliver.url=null", "--set", "deliver.mode=relay", "--set", "deliver.timeout=30s")
+    assert (
+        "deliver.timeout = 30s: has no effect in relay mode" in reconsume("config", "check", "-c", file, *relay).stderr
+    )
+
+
 def test_a_thousand_retries_are_a_warning(tmp_path: Path) -> None:
     rules = "retry.rules=[{name: slow, reasons: [http-500], max_reconsume_times: 2000}]"
     times = "retry.max_reconsume_times={}".format

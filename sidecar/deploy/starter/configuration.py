@@ -65,7 +65,7 @@ def answers_in(settings: Settings) -> Answers:
 LINES = (
     Line(("group",), "The service's consumer group. Its retry topics are named after it."),
     Line(("topics",), "The main topics that the service consumes."),
-    Line(("start",), "Where a new group begins: earliest or latest."),
+    Line(("start",), "Where a new group begins: earliest or latest.", ("push", PULL)),
     Line(("kafka",), "Any property of librdkafka. Keep passwords in files: `sasl.password.file: /run/password`."),
     Line(SERVERS, "The brokers: host:port, joined by commas."),
     Line(("deliver",), "How records reach the service."),
