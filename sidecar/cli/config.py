@@ -107,13 +107,17 @@ def token_files(settings: Settings) -> dict[str, Path]:
 
 def token_faults(files: Mapping[str, Path], absent: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each file of tokens that is there and cannot be used as a whole."""
-    owners = dict[bytes, str]()
+    owners = dict[bytes, tuple[str, int, str]]()
     for name in [name for name in files if name not in absent]:
         tokens, fault = tokens_in(files[name])
         faults = [fault] if fault else []
         for number, token in enumerate(tokens, 1):
-            if (other := owners.setdefault(token.secret, name)) != name:
+            other, first, called = owners.setdefault(token.secret, (name, number, token.name))
+            if other != name:
                 faults.append(f"its token number {number} is in {other} too, so it opens no operators' call")
+            elif first != number:
+                whose = f"called {called} and {token.name}" if called != token.name else "the same"
+                faults.append(f"its tokens number {first} and {number} are one secret, {whose}: leave one of them out")
         yield from (f"{name} = {files[name]}: {one}" for one in faults)
 
 

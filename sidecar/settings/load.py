@@ -171,7 +171,12 @@ def read_environment(layers: Layers, environ: Mapping[str, str]) -> None:
             name = ".".join(names[1:]).replace("_", ".")
             names = ["kafka", UNDERSCORED.get(name, name)]
         paths[variable] = tuple(names)
-    for variable, path in sorted(paths.items(), key=lambda pair: (len(pair[1]), pair[0])):
+    ordered = sorted(paths.items(), key=lambda pair: (len(pair[1]), pair[0]))
+    first: dict[tuple[str, ...], str] = {}
+    for variable, path in ordered:
+        if (other := first.setdefault(path, variable)) != variable:
+            layers.faults.append(f"{dotted(path)}: is given by two variables, {other} and {variable}; leave one out")
+    for variable, path in ordered:
         layers.assign(path, environ[variable], variable)
 
 

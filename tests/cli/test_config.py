@@ -263,6 +263,41 @@ def test_check_names_the_line_of_a_token_file_that_is_no_token_and_shows_nothing
     assert not any(word in shown.stderr for word in held.split() if len(word) > 3)
 
 
+def test_check_refuses_one_secret_under_two_names_and_takes_two_secrets_of_one_name(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    given = ("config", "check", "-c", write_good(tmp_path), "--set", f"api.token_file={tokens}")
+    tokens.write_text("ann: secret-of-16-signs-1\nann: secret-of-16-signs-2\n", encoding="utf-8")
+    assert reconsume(*given).exit_code == 0
+    tokens.write_text("ann: secret-of-16-signs-1\nbob: secret-of-16-signs-1\n", encoding="utf-8")
+    shown = reconsume(*given)
+    assert shown.exit_code == 78
+    assert "its tokens number 1 and 2 are one secret, called ann and bob" in shown.stderr
+    assert "secret-of" not in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("config", "check", "-c", "a.yaml", "-c", "b.yaml"),
+        ("config", "-c", "a.yaml", "check", "--config=b.yaml"),
+        ("-c", "a.yaml", "config", "check", "-cb.yaml"),
+    ],
+)
+def test_a_second_configuration_is_refused_and_both_are_named(words: tuple[str, ...]) -> None:
+    shown = reconsume(*words)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "--config is given more than once: a.yaml and b.yaml; it takes one value" in shown.stderr
+
+
+def test_an_option_that_takes_one_value_is_refused_a_second_time_and_a_list_is_not(tmp_path: Path) -> None:
+    file = write_good(tmp_path)
+    shown = reconsume("dlq", "list", "-c", file, "--since", "1h", "--since=2h")
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "--since is given more than once: 1h and 2h; it takes one value" in shown.stderr
+    sets = ("--set", "start=latest", "--set", "start=earliest")
+    assert reconsume("config", "check", "-c", file, *sets).exit_code == 0
+
+
 def test_check_refuses_a_token_that_the_service_and_operators_share(tmp_path: Path) -> None:
     (tmp_path / "service").write_text("the-services-own-token\nthe-shared-token-of-both\n")
     (tmp_path / "operators").write_text("ann: the-shared-token-of-both\n")
