@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
@@ -183,12 +182,12 @@ def schema(
       reconsume config schema --markdown > configuration.md
     """
 
-    from reconsume.sidecar.settings.reference import json_schema, markdown_page, reference
+    from reconsume.sidecar.settings.reference import markdown_page, reference, schema_text
 
     if markdown:
         options.expect_no_format("without --markdown there are rows")
         write(markdown_page().rstrip("\n"))
     elif options.format in (None, Format.JSON):
-        write(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+        write(schema_text())
     else:
         options.output.rows(("key", "allowed", "default", "meaning"), reference())

@@ -109,7 +109,7 @@ OUTPUT = text("a topic, or a glob of topics like invoices-*", r"[a-zA-Z0-9._*?\[
 HEADER_GLOB = text("a header's name or a glob of names, like x-tenant or x-acme-*", r"[!-~]{1,255}", check_header_glob)
 CONCURRENCY = whole(1, 65_536)
 TIMEOUT = duration("10ms", "1d")
-PATH = text("a path, and its query if it has one, like /orders?by=kafka", r"/[!-\"$-~]{0,2047}").or_null()
+PATH = text("a path, and its query if it has one, like /orders?by=kafka", r"/[!-\x22$-~]{0,2047}").or_null()
 MEDIA_TYPE = r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}(?:; ?[!-~]{1,100})?"
 CONTENT_TYPE = text("auto, or a media type like application/json", rf"auto|{MEDIA_TYPE}", not_ours)
 TAGS = text("* or tags joined by ||, like TagA||TagB", r"\*|[^\s|*]+(?:\s*\|\|\s*[^\s|*]+)*", expect_tags_once)

@@ -132,6 +132,15 @@ def is_section(path: tuple[str, ...]) -> bool:
     return path in ROWS and path not in LEAVES
 
 
+def remove_empty_sections(tree: dict[str, Any], above: tuple[str, ...] = ()) -> None:
+    """Remove each section that is null: YAML reads one so whose keys are all commented out, and it sets nothing."""
+    for name, value in list(tree.items()):
+        if is_section((*above, name)) and value is None:
+            del tree[name]
+        elif is_section((*above, name)) and isinstance(value, dict):
+            remove_empty_sections(value, (*above, name))
+
+
 def switched(path: tuple[str, ...], value: object) -> tuple[str, ...]:
     """Return the path of a value. True or false for a section with a switch belongs to the switch."""
     return (*path, SWITCH) if isinstance(value, bool) and (*path, SWITCH) in ROWS else path
@@ -272,8 +281,7 @@ def load_with_origins(
         raise ConfigError(layers.faults)  # an unreadable file must not also be reported for each setting that it lacks
     read_environment(layers, os.environ if environ is None else environ)
     read_sets(layers, sets)
-    for name in [name for name, value in layers.tree.items() if value is None and is_section((name,))]:
-        del layers.tree[name]  # if all keys of a section are commented out, YAML reads null: nothing is set there
+    remove_empty_sections(layers.tree)
     try:
         return Loaded(layers.checked(), layers)
     except ConfigError as refused:

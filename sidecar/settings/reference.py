@@ -14,6 +14,11 @@ from reconsume.sidecar.settings.model import LEAVES, Settings
 from reconsume.sidecar.settings.modes import IGNORED
 from reconsume.sidecar.settings.table import REQUIRED, schema_of
 
+SCHEMA_ID = "urn:reconsume:config"
+"""The schema's name. It is no address: `init` writes the schema of its own version next to the file."""
+SCHEMA_FILE = "reconsume.schema.json"
+MODELINE = f"# yaml-language-server: $schema={SCHEMA_FILE}\n"
+"""The first line of a configuration, by which editors find the schema next to it."""
 INTRODUCTION = """\
 # Configuration
 
@@ -59,7 +64,12 @@ Any other property goes under `kafka:` as it is.
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of the configuration file."""
     draft = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": draft, "title": "reconsume.yaml", **schema_of(Settings)}
+    return {"$schema": draft, "$id": SCHEMA_ID, "title": "reconsume.yaml", **schema_of(Settings)}
+
+
+def schema_text() -> str:
+    """Return the schema as it is printed, and as `init` writes it."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False)
 
 
 def default_text(default: object) -> str:

@@ -459,7 +459,8 @@ def mapping_kind(
     """Return the kind of a mapping that is read by the rows of `of`: a section, or a member of a list.
 
     `short` is the JSON Schema of a shorter form. For a member that is a text, which stands for its `name`. For a
-    section it is true or false, which `load` has put below its SWITCH. A wrong value of a section has its default in
+    section it is true or false, which `load` has put below its SWITCH. A section may be null, because YAML reads one
+    whose keys are all commented out as null; `load` has removed it. A wrong value of a section has its default in
     the `rest` of the error.
     """
 
@@ -476,7 +477,9 @@ def mapping_kind(
         changed = {name: value for name, value in written(member).items() if value != of.rows()[name].default}
         return changed["name"] if short is not None and changed.keys() == {"name"} else changed
 
-    schema = schema_of(of) if short is None else {"anyOf": [dict(short), schema_of(of)]}
+    schema = schema_of(of) | ({"type": ["object", "null"]} if is_section else {})
+    if short is not None:
+        schema = {"anyOf": [dict(short), schema]}
     write = written if is_section else write_changed
     return Kind(read, allowed, schema, write, section=of if is_section else None)
 

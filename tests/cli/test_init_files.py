@@ -21,6 +21,7 @@ from reconsume.sidecar.deploy.starter.configuration import Answers
 from reconsume.sidecar.deploy.starter.manifests import workload_name
 from reconsume.sidecar.deploy.starter.placeholder import placeholder
 from reconsume.sidecar.dev.kafka.releases import USUAL
+from reconsume.sidecar.settings.reference import MODELINE
 from tests.cli.test_init import COMMON, MODES, refused
 from tests.support.deadline import until
 from tests.support.service.service import free_port
@@ -81,7 +82,7 @@ def test_the_manifests_have_the_sidecar_of_inject() -> None:
     assert "unchanged" in again.stderr
     copy = (folder / "reconsume.yaml").read_text("utf-8")
     assert copy.startswith("# A copy of reconsume.yaml,")
-    assert copy.endswith("\n\n" + Path("reconsume.yaml").read_text("utf-8"))
+    assert copy.endswith("\n\n" + Path("reconsume.yaml").read_text("utf-8").removeprefix(MODELINE))
     made = yaml.safe_load((folder / "kustomization.yaml").read_text("utf-8"))["configMapGenerator"]
     assert made == [{"name": "billing", "files": ["reconsume.yaml"]}]
 

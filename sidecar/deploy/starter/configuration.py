@@ -11,6 +11,7 @@ from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings.group_policy import flow
 from reconsume.sidecar.settings.load import STAND_INS, Layers, validate
 from reconsume.sidecar.settings.model import ROWS, Settings
+from reconsume.sidecar.settings.reference import MODELINE
 from reconsume.sidecar.settings.yaml_text import read_yaml
 
 SERVERS = ("kafka", "bootstrap.servers")
@@ -100,8 +101,8 @@ LINES = (
     Line(("operators", "audit_file"), "A file with one line for each change.", example="reconsume-audit.jsonl"),
 )
 SECTIONS = frozenset(line.path[:-1] for line in LINES)
-HEAD = """\
-# The configuration of Reconsume for the group {group}.
+HEAD = f"""\
+{MODELINE}# The configuration of Reconsume for the group {{group}}.
 # Check it by `reconsume config check`. All settings: `reconsume config schema --markdown`.
 
 """
