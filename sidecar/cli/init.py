@@ -26,8 +26,9 @@ from reconsume.sidecar.files import replace_file
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings.addresses import is_loopback
-from reconsume.sidecar.settings.load import DEFAULT_FILE, load
+from reconsume.sidecar.settings.load import BASE, DEFAULT_FILE, load
 from reconsume.sidecar.settings.reference import MODELINE, SCHEMA_FILE, schema_text
+from reconsume.sidecar.settings.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     from reconsume.sidecar.deploy.starter.configuration import Answers
@@ -174,6 +175,10 @@ def files(answers: Answers, path: Path, configured: str, *, compose: bool, kuber
 
     if (compose or kubernetes is not None) and (wrong := placeholder_faults(answers)):
         raise ConfigError(wrong)
+    if kubernetes is not None and (BASE,) in read_yaml(configured).lines:
+        raise ConfigError(
+            [f"base: {printable(str(path))} extends another file, and the manifests have one alone; write it whole"]
+        )
     texts = {path: configured}
     if compose:
         texts[path.parent / COMPOSE] = compose_file(answers, path.name)

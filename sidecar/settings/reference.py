@@ -10,6 +10,7 @@ from typing import Any
 
 from reconsume.sidecar.settings.checks import CHANGED, CONFLICTS
 from reconsume.sidecar.settings.kafka import FILED, FIXED
+from reconsume.sidecar.settings.load import BASE
 from reconsume.sidecar.settings.model import LEAVES, Settings
 from reconsume.sidecar.settings.modes import IGNORED
 from reconsume.sidecar.settings.table import REQUIRED, schema_of
@@ -19,7 +20,12 @@ SCHEMA_ID = "urn:reconsume:config"
 SCHEMA_FILE = "reconsume.schema.json"
 MODELINE = f"# yaml-language-server: $schema={SCHEMA_FILE}\n"
 """The first line of a configuration, by which editors find the schema next to it."""
-INTRODUCTION = """\
+BASE_MEANING = (
+    "The path of a file that this one extends, relative to it. Sections are merged by key, and what is in this file "
+    "wins; a list replaces that of the base. In Kubernetes the base is another key of the ConfigMap. It has no base "
+    "itself."
+)
+INTRODUCTION = f"""\
 # Configuration
 
 Made from the settings by `reconsume config schema --markdown`; a test fails when it is not current.
@@ -29,6 +35,10 @@ One YAML file (`-c`, default `reconsume.yaml`), overridden by the environment (`
 `--set retry.max_reconsume_times=3`. All faults are reported together, and the exit code is 78. Durations are written
 `500ms`, `10s`, `1h30m`, sizes `64KiB`, `16MiB`; a number without a unit is refused. A section with a key `enabled` may
 be true or false alone: `ui: true`.
+
+## A base for several files
+
+`base: common.yaml`: {BASE_MEANING} [many-groups.md](many-groups.md) has an example.
 
 ## Settings
 
@@ -62,9 +72,22 @@ Any other property goes under `kafka:` as it is.
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the configuration file."""
+    """Return the JSON Schema of the configuration file. What a file with a base lacks, the base may have."""
     draft = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": draft, "$id": SCHEMA_ID, "title": "reconsume.yaml", **schema_of(Settings)}
+    schema = schema_of(Settings)
+    properties = dict(schema["properties"])
+    kafka = dict(properties["kafka"])
+    whole = {"required": schema.pop("required"), "properties": {"kafka": {"required": kafka.pop("required")}}}
+    base = {"description": BASE_MEANING, "type": "string", "pattern": r"^(?!/)(?!.*://).*\S"}
+    return {
+        "$schema": draft,
+        "$id": SCHEMA_ID,
+        "title": "reconsume.yaml",
+        **schema,
+        "properties": {BASE: base, **properties, "kafka": kafka},
+        "if": {"required": [BASE]},
+        "else": whole,
+    }
 
 
 def schema_text() -> str:

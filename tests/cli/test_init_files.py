@@ -211,3 +211,13 @@ def test_the_next_steps_of_the_manifests_begin_with_the_image_and_end_with_the_c
     assert "# images: [{name: reconsume, newName: registry.example/reconsume}]" in Path(
         "k8s/kustomization.yaml"
     ).read_text("utf-8")
+
+
+def test_a_configuration_with_a_base_is_not_copied_into_manifests_without_it(tmp_path: Path) -> None:
+    (tmp_path / "common.yaml").write_text("kafka: {bootstrap.servers: 'kafka:9092'}\n", "utf-8")
+    text = "base: common.yaml\ngroup: billing\ntopics: [orders]\ndeliver: {mode: pull}\n"
+    (tmp_path / "reconsume.yaml").write_text(text, "utf-8")
+    shown = reconsume("init", "-c", tmp_path / "reconsume.yaml", "--kubernetes", tmp_path / "k8s")
+    assert shown.exit_code == 78
+    assert "base: " in shown.stderr
+    assert not (tmp_path / "k8s").exists()
