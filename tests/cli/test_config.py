@@ -197,6 +197,38 @@ def test_a_setting_that_the_mode_ignores_is_named_with_its_line_and_why(tmp_path
     )
 
 
+def test_many_files_are_checked_at_once_and_a_bad_one_hides_no_other(tmp_path: Path) -> None:
+    good = write_good(tmp_path)
+    bad, other = tmp_path / "bad.yaml", tmp_path / "other.yaml"
+    bad.write_text("group: a b\n", encoding="utf-8")
+    other.write_text(good.read_text("utf-8").replace("billing", "shipping") + "pull: {max_leased: 8}\n", "utf-8")
+    shown = reconsume("config", "check", bad, good, other, tmp_path / "none.yaml", "-o", "jsonl")
+    assert shown.exit_code == 78
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [(row["file"], row["group"], row["good"]) for row in rows] == [
+        (str(bad), None, False),
+        (str(good), "billing", True),
+        (str(other), "shipping", True),
+        (str(tmp_path / "none.yaml"), None, False),
+    ]
+    assert f"{bad}: group = a b: must be" in shown.stderr
+    assert f"warning: {other}: pull.max_leased = 8: has no effect" in shown.stderr
+    assert f"{tmp_path / 'none.yaml'}: there is no such file" in shown.stderr
+    both = reconsume("config", "check", good, "-c", good)
+    assert (both.exit_code, both.stdout) == (2, "")
+
+
+def test_strict_ends_with_1_for_a_warning_and_not_for_what_only_the_pod_has(tmp_path: Path) -> None:
+    good = write_good(tmp_path)
+    check = ("config", "check", "--strict", good)
+    assert reconsume(*check).exit_code == 0
+    assert reconsume(*check, "--set", "api.token_file=/nowhere/token").exit_code == 0, "a CI machine has no secrets"
+    warned = reconsume(*check, "--set", "pull.max_leased=8")
+    assert (warned.exit_code, "pull.max_leased" in warned.stderr) == (1, True)
+    assert json.loads(warned.stdout)["good"], "the file is not wrong"
+    assert reconsume(*check, "--set", "pull.max_leased=no").exit_code == 78
+
+
 def test_a_thousand_retries_are_a_warning(tmp_path: Path) -> None:
     rules = "retry.rules=[{name: slow, reasons: [http-500], max_reconsume_times: 2000}]"
     times = "retry.max_reconsume_times={}".format
