@@ -29,8 +29,8 @@ from reconsume.sidecar.cli.terminal.output import Row, talk
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.errors import ContractError
 from reconsume.sidecar.hints import hint, suggestion
-from reconsume.sidecar.printable import plural
-from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.printable import plural, printable
+from reconsume.sidecar.settings import Settings, load
 from reconsume.sidecar.settings.group_policy import levels_of
 from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.acls import User, permissions_of
@@ -38,7 +38,7 @@ from reconsume.topics.durations import render_duration
 from reconsume.topics.levels import hop_count
 from reconsume.topics.names import ALIKE, Kind, alike
 from reconsume.topics.outputs import literal_start
-from reconsume.topics.specs import TopicSpec, group_specs
+from reconsume.topics.specs import Source, TopicSpec, group_specs
 
 if TYPE_CHECKING:
     from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -48,6 +48,24 @@ PLAN_COLUMNS = ("topic", "action", "details")
 RESULT_COLUMNS = ("topic", "result", "error")
 LONG_WAIT = 60_000
 """ms. What is shorter than the shortest level waits in memory; beyond this that may be much."""
+
+USUAL_REPLICAS = 3
+MOST_GIVEN = 100_000
+"""Partitions of a main topic that an option may give."""
+PartitionsGiven = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partitions",
+        metavar="TOPIC=N,…",
+        help="The partitions of the main topics, so that Kafka is not asked; may be repeated.",
+    ),
+]
+ReplicasGiven = Annotated[
+    int | None,
+    typer.Option(
+        "--replicas", min=1, max=100, help="With --partitions: the replicas of the main topics; 3 by default."
+    ),
+]
 
 app = typer.Typer(cls=Group, help="The group's topics on Kafka.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -218,26 +236,43 @@ def export(
     strimzi_cluster: Annotated[
         str, typer.Option("--cluster", help="Strimzi: the name of the Kafka resource.")
     ] = "kafka",
+    partitions: PartitionsGiven = None,
+    replicas: ReplicasGiven = None,
+    properties: Annotated[
+        str | None,
+        typer.Option(
+            "--command-config", metavar="FILE", help="kafka-topics: the file with the login of whoever runs them."
+        ),
+    ] = None,
 ) -> None:
     """Print the topics for other tools.
 
     As they must be, whether they exist or not; the main topics are not among them. Names that Kubernetes does not
-    take are spelled in another way, and spec.topicName has the true one.
+    take are spelled in another way, and spec.topicName has the true one. With --partitions for every main topic it
+    connects to nothing, and the main topics need not exist.
 
     \b
     Examples:
       reconsume topics export --format strimzi --cluster main | kubectl apply -f -
+      reconsume topics export --partitions orders=12 --replicas 3 > topics.yaml
       reconsume topics export --format kafka-topics | sh
       reconsume topics export --format terraform > retries.tf.json
     """
     options.expect_no_format(f"`{hint('topics plan')}` has rows")
-    cluster, settings, steps = look(options)
-    specs = [step.spec for step in steps]
-    for remark in unused_levels(settings, cluster.topic_names()):
-        talk(remark)
+    if properties is not None and form is not Form.KAFKA_TOPICS:
+        raise typer.BadParameter("--command-config is for kafka-topics.sh; leave it out")
+    if (given := counts_given(partitions, replicas)) is None:
+        cluster, settings, steps = look(options)
+        specs = [step.spec for step in steps]
+        for remark in unused_levels(settings, cluster.topic_names()):
+            talk(remark)
+    else:
+        settings = load(options.config, options.sets)
+        specs = list(specs_of(settings, sources_given(settings, given, replicas)))
+        expect_all_used(given, settings.topic_names)
     match form:
         case Form.KAFKA_TOPICS:
-            sys.stdout.write(kafka_topics_commands(settings.kafka["bootstrap.servers"], specs))
+            sys.stdout.write(kafka_topics_commands(settings.kafka["bootstrap.servers"], specs, properties))
             return
         case Form.TERRAFORM:
             sys.stdout.write(terraform_topics(specs))
@@ -265,13 +300,60 @@ def look(options: Options) -> tuple[Cluster, Settings, list[Step]]:
             f"no such main topic: {named}; create it first, since the group's own topics follow the main "
             f"topics' partitions, replicas and sizes, for example by `{creating(settings, absent)}`"
         )
-    sources = [source_of(mains[name]) for name in settings.topic_names]
-    specs: tuple[TopicSpec, ...] = ()
-    if not settings.deliver.broadcast:  # which retries nothing and belongs to no consumer group
-        rows = settings.view.source == "spark"
-        specs = group_specs(settings.names, sources, settings.delays, rows=rows, ordered=settings.queued)
+    specs = specs_of(settings, [source_of(mains[name]) for name in settings.topic_names])
     topics = cluster.find(spec.name for spec in specs)
     return cluster, settings, [Step(spec, topics.get(spec.name)) for spec in specs]
+
+
+def specs_of(settings: Settings, sources: Sequence[Source]) -> tuple[TopicSpec, ...]:
+    """Return the topics that the configuration needs, for main topics like these."""
+    if settings.deliver.broadcast:  # which retries nothing and belongs to no consumer group
+        return ()
+    rows = settings.view.source == "spark"
+    return group_specs(settings.names, sources, settings.delays, rows=rows, ordered=settings.queued)
+
+
+def counts_given(texts: Sequence[str] | None, replicas: int | None) -> dict[str, int] | None:
+    """Return the partitions of main topics that `--partitions` gives; None if it is not given.
+
+    Raises BadParameter for what is not TOPIC=NUMBER, for a topic that is given twice, and for --replicas alone.
+    """
+    if texts is None:
+        if replicas is not None:
+            raise typer.BadParameter("--replicas goes with --partitions; without it Kafka is asked for both")
+        return None
+    counts: dict[str, int] = {}
+    for text in map(str.strip, ",".join(texts).split(",")):
+        name, _, number = text.rpartition("=")
+        if not name or not number.isdecimal() or not 1 <= int(number) <= MOST_GIVEN:
+            raise typer.BadParameter(f"--partitions {printable(text[:60])}: must be TOPIC=NUMBER, like orders=12")
+        if name in counts:
+            raise typer.BadParameter(f"--partitions gives {name} more than once: {counts[name]} and {number}")
+        counts[name] = int(number)
+    return counts
+
+
+def sources_given(settings: Settings, counts: Mapping[str, int], replicas: int | None) -> list[Source]:
+    """Return the main topics as the options describe them. Raises BadParameter if one of them is not given.
+
+    What no option says is Kafka's default, but for `min.insync.replicas`: two of three or more, which is never less
+    safe than the main topic in a usual cluster.
+    """
+    from reconsume.sidecar.kafka.admin.descriptions import KAFKA_LIMIT
+
+    if absent := [name for name in settings.topic_names if name not in counts]:
+        raise typer.BadParameter(f"--partitions lacks {', '.join(absent)}: give it for each main topic")
+    copies = USUAL_REPLICAS if replicas is None else replicas
+    in_sync = 2 if copies > 2 else 1
+    return [Source(name, counts[name], copies, KAFKA_LIMIT, in_sync) for name in settings.topic_names]
+
+
+def expect_all_used(counts: Mapping[str, int], names: Collection[str]) -> None:
+    """Raise BadParameter if `--partitions` names what is no main topic."""
+    if unknown := [name for name in counts if name not in names]:
+        raise typer.BadParameter(
+            f"--partitions names {', '.join(unknown)}, which is no main topic of the configuration"
+        )
 
 
 def creating(settings: Settings, names: Sequence[str]) -> str:

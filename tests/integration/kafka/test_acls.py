@@ -416,12 +416,21 @@ def test_the_plan_keeps_the_rights_on_levels_of_a_topic_that_left_the_configurat
     assert {name for name in on if removed in name} == {group.names.level(delay, removed) for delay in DELAYS}
 
 
-def test_a_user_who_may_not_read_the_rules_is_told_which_right_that_takes(
+def test_a_user_who_may_not_read_the_rules_gets_the_list_and_is_told_which_right_comparing_takes(
     guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
 ) -> None:
-    shown = reconsume("-c", config_file(tmp_path, group, guarded.login("nobody")), "acls", "plan")
-    assert (shown.exit_code, shown.stdout) == (1, "")
+    file = config_file(tmp_path, group, guarded.login("nobody"))
+    shown = reconsume("-c", file, "acls", "plan", "--role", "sidecar")
+    assert shown.exit_code == 0, shown.stderr
+    wanted = permissions_of(User.SIDECAR, rights_group(group))
+    assert [(row["operation"], row["name"], row["action"]) for row in rows(shown)] == [
+        (str(right.operation), right.name, "unknown") for right in wanted
+    ]
     assert "needs DESCRIBE" in shown.stderr
+    assert "`reconsume acls export" in shown.stderr
+    applied = reconsume("-c", file, "acls", "apply", "--role", "sidecar", "--yes")
+    assert (applied.exit_code, applied.stdout) == (1, "")
+    assert "needs DESCRIBE" in applied.stderr
 
 
 # --- logins ----------------------------------------------------------------------------------------------------------
