@@ -3,7 +3,8 @@
 `look` asks the cluster once and makes a `Step` of each topic that the configuration needs: create, grow, ok or differs.
 All four commands go from there: `plan` shows the steps, `apply` carries out those that create or grow, `check` lists
 the findings of each and what else is wrong (leftovers, missing outputs), `export` prints the specifications for another
-tool. A topic that differs is only reported, with the command that repairs it: altering could lose records.
+tool. A topic that differs is only reported, with the command that repairs it, and `apply` then ends with 3: altering
+could lose records. With `--widen` it adds partitions, by which nothing is lost.
 
 From `shape_of` on the file is pure.
 """
@@ -20,7 +21,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import msgspec
 import typer
 
-from reconsume.sidecar.cli.exports import kafka_topics_commands, strimzi_topic, terraform_topics, yaml_documents
+from reconsume.sidecar.cli.exports import (
+    kafka_tool,
+    kafka_topics_commands,
+    strimzi_topic,
+    terraform_topics,
+    yaml_documents,
+)
 from reconsume.sidecar.cli.terminal.confirm import Yes, ask
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
@@ -83,25 +90,36 @@ class Step(NamedTuple):
     """The planned action for one topic: what it must be, and what it is. None: it does not exist.
 
     A topic that differs is left as it is: only a person may change it. But the policy topic gets a partition that it
-    lacks, because nothing in it is moved or lost by that.
+    lacks, because nothing in it is moved or lost by that; with `widens` all topics do. `servers`: the brokers, for the
+    commands that repair a topic.
     """
 
     spec: TopicSpec
     topic: Topic | None
+    servers: str = ""
+    widens: bool = False
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What is wrong with the topic."""
         if self.topic is None:
             return (Finding(self.spec.name, "it does not exist", hint("topics apply")),)
-        return tuple(compare(self.spec, self.topic))
+        return tuple(compare(self.spec, self.topic, self.servers))
+
+    @property
+    def left(self) -> tuple[Finding, ...]:
+        """What `apply` leaves as it is."""
+        if self.action != "grow" or self.topic is None:
+            return () if self.topic is None else self.findings
+        return tuple(compare(self.spec, self.topic._replace(partitions=self.spec.partitions), self.servers))
 
     @property
     def action(self) -> str:
         """What `apply` does: create, grow; ok and differs are nothing to do."""
         if self.topic is None:
             return "create"
-        if self.spec.kind is Kind.POLICY and self.topic.partitions < self.spec.partitions:
+        grows = self.widens or self.spec.kind is Kind.POLICY
+        if grows and self.topic.partitions < self.spec.partitions:
             return "grow"
         return "differs" if self.findings else "ok"
 
@@ -174,27 +192,33 @@ def apply(
     options: Options,
     yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask the broker; change nothing.")] = False,
+    widen: Annotated[
+        bool, typer.Option("--widen", help="Give each topic the partitions that it lacks; nothing is lost by that.")
+    ] = False,
 ) -> int:
     """Create the topics that are missing.
 
     A policy topic with one partition gets its second one. Any other topic that differs from what it must be is
-    reported, and never altered or deleted. A plan is shown first.
+    reported, and never altered or deleted; with --widen it gets the partitions that it lacks. A plan is shown first.
 
-    Ends with 0 when all exist, 3 when some could not be created, 1 when none could.
+    Ends with 0 when all are as they must be, 3 when some differ or could not be created, 1 when none could.
 
     \b
     Examples:
       reconsume topics apply
       reconsume topics apply --yes
+      reconsume topics apply --widen --dry-run
     """
     from reconsume.sidecar.kafka.admin.topics import TopicAdmin  # imported late, as in `look`
 
-    cluster, _, steps = look(options)
+    cluster, _, found = look(options)
+    steps = [step._replace(widens=widen) for step in found]
     missing = [step.spec for step in steps if step.topic is None]
     options.output.talk_rows(PLAN_COLUMNS, [step.row for step in steps])
     narrow = [step.spec for step in steps if step.action == "grow"]
     if (missing or narrow) and not dry_run and not yes:
-        ask(f"Create {plural(len(missing), 'topic')}?" if missing else "Give the policy topic its second partition?")
+        more = f"give {plural(len(narrow), 'topic')} the partitions that are missing"
+        ask(" and ".join([f"create {plural(len(missing), 'topic')}"] * bool(missing) + [more] * bool(narrow)) + "?")
     admin = TopicAdmin(cluster)
     results = (*admin.create(missing, only_ask=dry_run), *admin.grow(narrow, only_ask=dry_run))
     created = {result.name: result for result in results}
@@ -206,14 +230,15 @@ def apply(
             result, error = f"would be {one.state}" if is_plan else str(one.state), one.error
         rows.append({"topic": step.spec.name, "result": result, "error": error})
     options.output.rows(RESULT_COLUMNS, rows)
-    if differing := sum(step.action == "differs" for step in steps):
+    differing = sum(bool(step.left) for step in steps)
+    if differing:
         count = f"{differing} of {plural(len(steps), 'topic')}"
         talk(f"warning: {count} differ; `{hint('topics check')}` says how to repair that")
     failed = sum(result.state == "failed" for result in created.values())
-    if not failed:
-        return DONE
-    talk(f"{failed} of {plural(len(created), 'topic')} could not be created")
-    return FAILED if failed == len(created) else PARTLY
+    if failed:
+        talk(f"{failed} of {plural(len(created), 'topic')} could not be created or widened")
+        return FAILED if failed == len(created) else PARTLY
+    return PARTLY if differing else DONE
 
 
 class Form(StrEnum):
@@ -302,7 +327,8 @@ def look(options: Options) -> tuple[Cluster, Settings, list[Step]]:
         )
     specs = specs_of(settings, [source_of(mains[name]) for name in settings.topic_names])
     topics = cluster.find(spec.name for spec in specs)
-    return cluster, settings, [Step(spec, topics.get(spec.name)) for spec in specs]
+    servers = settings.kafka["bootstrap.servers"]
+    return cluster, settings, [Step(spec, topics.get(spec.name), servers) for spec in specs]
 
 
 def specs_of(settings: Settings, sources: Sequence[Source]) -> tuple[TopicSpec, ...]:
@@ -358,7 +384,7 @@ def expect_all_used(counts: Mapping[str, int], names: Collection[str]) -> None:
 
 def creating(settings: Settings, names: Sequence[str]) -> str:
     """Return a command that creates main topics, with three partitions and the cluster's own number of replicas."""
-    create = ["kafka-topics.sh", "--bootstrap-server", settings.kafka["bootstrap.servers"], "--create"]
+    create = [*kafka_tool("kafka-topics.sh", settings.kafka["bootstrap.servers"]), "--create"]
     return " && ".join(shlex.join([*create, "--topic", name, "--partitions", "3"]) for name in names)
 
 
@@ -383,13 +409,18 @@ def shape_of(topic: Topic, spec: TopicSpec) -> dict[str, object]:
     return {"partitions": topic.partitions, "replication": topic.replication, "config": config}
 
 
-def compare(spec: TopicSpec, topic: Topic) -> Iterator[Finding]:
-    """Yield a finding for each property of an existing topic that is not as it must be."""
+def compare(spec: TopicSpec, topic: Topic, servers: str) -> Iterator[Finding]:
+    """Yield a finding for each property of an existing topic that is not as it must be.
+
+    `servers`: the brokers, for the commands that repair it.
+    """
     if topic.partitions != spec.partitions:
-        yield from partition_findings(spec, topic.partitions)
+        yield from partition_findings(spec, topic.partitions, servers)
     if topic.replication < spec.replication:
         has = f"it has {plural(topic.replication, 'replica')} and should have {spec.replication}, as the main topics"
-        yield Finding(spec.name, has, "kafka-reassign-partitions.sh")
+        tool = shlex.join(kafka_tool("kafka-reassign-partitions.sh", servers))
+        repair = f"{tool} --execute --reassignment-json-file FILE, where FILE names {spec.replication} brokers for each"
+        yield Finding(spec.name, has, f"{repair} partition of {spec.name}")
     for key, wanted in spec.config.items():
         actual = topic.config.get(key, "")
         fits, bound, why = RULES.get(key, (same, "", "it is not as it must be"))
@@ -397,14 +428,16 @@ def compare(spec: TopicSpec, topic: Topic) -> Iterator[Finding]:
             why = WHY.get(spec.kind, {}).get(key, why)
             finding = f"{key} is {shown(key, actual)} and must be {bound}{shown(key, wanted)}: {why}"
             value = f"[{wanted}]" if "," in wanted else wanted
-            alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {spec.name}"
-            yield Finding(spec.name, finding, f"{alter} --add-config {key}={value}")
+            alter = [*kafka_tool("kafka-configs.sh", servers), "--alter", "--entity-type", "topics"]
+            words = [*alter, "--entity-name", spec.name, "--add-config", f"{key}={value}"]
+            yield Finding(spec.name, finding, shlex.join(words))
 
 
-def partition_findings(spec: TopicSpec, actual: int) -> Iterator[Finding]:
+def partition_findings(spec: TopicSpec, actual: int, servers: str) -> Iterator[Finding]:
     """Yield a finding if an existing topic has too few partitions, or more than its kind may have."""
     has = f"it has {plural(actual, 'partition')}"
-    wider = f"kafka-topics.sh --alter --topic {spec.name} --partitions {spec.partitions}"
+    alter = [*kafka_tool("kafka-topics.sh", servers), "--alter", "--topic", spec.name]
+    wider = shlex.join([*alter, "--partitions", str(spec.partitions)])
     match spec.kind:
         case Kind.ORDERED if actual < spec.partitions:
             why = "what fails in the partitions that it lacks waits in memory, with its key"
