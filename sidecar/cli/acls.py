@@ -9,7 +9,7 @@ pure.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -121,7 +121,7 @@ def plan(options: Options, role: Roles = None, principal: Principals = None, dir
 
     acls, needed = look(options, role, principal, direct)
     try:
-        steps = make_plan(*needed, acls.found())
+        steps = compared(acls, needed)
     except HiddenRulesError as hidden:
         steps = [Step(who, whose, right, "unknown") for who, whose, right in needed.rights()]
         talk(f"{hidden}, so each right is unknown; `{hint('acls export')}` prints them for the owner of the cluster")
@@ -150,7 +150,7 @@ def apply(
       reconsume acls apply --role ui --principal User:grafana --yes
     """
     acls, needed = look(options, role, principal, direct)
-    steps = make_plan(*needed, acls.found())
+    steps = compared(acls, needed)
     missing = [step for step in steps if step.action == "create"]
     options.output.talk_rows(PLAN_COLUMNS, [step.row for step in steps])
     if missing and not dry_run and not yes:
@@ -246,31 +246,44 @@ class Needed(NamedTuple):
 def look(options: Options, roles: list[User] | None, principals: list[str] | None, direct: bool) -> tuple[Acls, Needed]:
     """Return the cluster's rules, not read yet, and the rights that the roles need under this configuration."""
     # The Kafka client is slow to import, and --help needs none.
-    from reconsume.sidecar.group_policy.levels import unlisted_levels
     from reconsume.sidecar.kafka.admin.acls import Acls
     from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     settings = settings_for_kafka(options)
     whose = principals_of(settings.group, roles, principals)
     cluster = Cluster(settings.kafka, "reconsume-acls")
-    group, acls = group_of(settings, direct=direct), Acls(cluster)
-    # What left the configuration keeps the rights by which its retries are read.
-    there = cluster.topic_names()
-    removed = unlisted_levels(group.names, group.topics, there, group.levels)
-    if group.names.per_topic:
-        levels = removed_levels(group.names, group.topics, there)
-        removed |= {level.name for level in levels if not level.others}
-    # By name: a right by prefix would also reach topics that nobody has thought of, those of a group among them.
-    if (allowed := allowed_outputs_of(settings)) is not None:
-        matching = {*group.outputs, *filter(allowed.allows, there)}
-        group = replace(group, outputs=tuple(sorted(matching)))
+    acls = Acls(cluster)
+    group = shape_on(cluster.topic_names(), settings, direct=direct)
     if globs := globs_of(settings):
         talk(
             f"topics that match {', '.join(globs)} of deliver.outputs get rights by name; for those that are created "
             f"later, run `{hint('acls apply')}` again"
         )
-    group = replace(group, removed=tuple(sorted(removed)))
     return acls, Needed(group, whose)
+
+
+def shape_on(there: Collection[str], settings: Settings, *, direct: bool = False) -> GroupShape:
+    """Return what the rights of a group depend on. `there`: the names of the cluster's topics.
+
+    What left the configuration keeps the rights by which its retries are read, and a glob of `deliver.outputs` means
+    the topics that match it now: a right by prefix would also reach topics that nobody has thought of.
+    """
+    from reconsume.sidecar.group_policy.levels import unlisted_levels
+
+    group = group_of(settings, direct=direct)
+    removed = unlisted_levels(group.names, group.topics, there, group.levels)
+    if group.names.per_topic:
+        levels = removed_levels(group.names, group.topics, there)
+        removed |= {level.name for level in levels if not level.others}
+    if (allowed := allowed_outputs_of(settings)) is not None:
+        matching = {*group.outputs, *filter(allowed.allows, there)}
+        group = replace(group, outputs=tuple(sorted(matching)))
+    return replace(group, removed=tuple(sorted(removed)))
+
+
+def rights_needed(group: GroupShape) -> int:
+    """Return how many rights `acls apply` creates for all roles of a group: each operation on each thing is one."""
+    return sum(1 for _ in Needed(group, principals_of(group.names.group, None, None)).rights())
 
 
 def summed_up(steps: Sequence[Step], errors: Sequence[str]) -> int:
@@ -310,6 +323,11 @@ def principals_of(group: str, roles: Sequence[User] | None, texts: Sequence[str]
             raise typer.BadParameter(f"{principal!r} is no principal: write User:NAME")
         principals[User(name)] = principal
     return principals
+
+
+def compared(acls: Acls, needed: Needed) -> list[Step]:
+    """Return the plan, by the rules of the cluster. Raises HiddenRulesError if these cannot be read."""
+    return make_plan(needed.group, needed.principals, acls.found())
 
 
 def make_plan(group: GroupShape, principals: Mapping[User, str], rules: Sequence[Rule]) -> list[Step]:

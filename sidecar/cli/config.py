@@ -70,21 +70,21 @@ def check(
     chosen: Sequence[Path | None] = files or [options.config]
     results = [(file, checked(file, options.sets)) for file in chosen]
     faults, rows = list[str](), list[Row]()
-    for file, found in results:
+    for file, result in results:
         whose = f"{printable(str(file))}: " if files else ""
-        for sentence in (*found.here, *found.warnings):
+        for sentence in (*result.here, *result.warnings):
             talk(f"warning: {whose}{sentence}")
-        faults += [fault if fault.startswith(whose) else f"{whose}{fault}" for fault in found.faults]
-        if found.settings is not None:
-            row: Row = {"group": found.settings.group, "topics": list(found.settings.topic_names)}
-            rows.append({**({"file": str(file)} if files else {}), **row, "good": not found.faults})
+        faults += [fault if fault.startswith(whose) else f"{whose}{fault}" for fault in result.faults]
+        if result.settings is not None:
+            row: Row = {"group": result.settings.group, "topics": list(result.settings.topic_names)}
+            rows.append({**({"file": str(file)} if files else {}), **row, "good": not result.faults})
         elif files:
             rows.append({"file": str(file), "group": None, "topics": None, "good": False})
     if files or not faults:
         options.output.rows(tuple(rows[0]), rows)
     if faults:
         raise ConfigError(faults)
-    return FAILED if strict and any(found.warnings for _, found in results) else DONE
+    return FAILED if strict and any(result.warnings for _, result in results) else DONE
 
 
 def checked(file: Path | None, sets: Sequence[str]) -> Checked:

@@ -14,13 +14,28 @@ from __future__ import annotations
 import fnmatch
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import typer
 
+from reconsume.sidecar.cli.acls import shape_on
+from reconsume.sidecar.cli.costs import (
+    USUAL_PODS,
+    PartitionsGiven,
+    ReplicasGiven,
+    cost_of,
+    costs_in,
+    counts_given,
+    expect_all_used,
+    main_topics,
+    sources_given,
+    specs_of,
+    total_of,
+)
 from reconsume.sidecar.cli.exports import (
     kafka_tool,
     kafka_topics_commands,
@@ -34,18 +49,14 @@ from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Row, talk
 from reconsume.sidecar.cli.terminal.program import Group
-from reconsume.sidecar.errors import ContractError
-from reconsume.sidecar.hints import hint, suggestion
-from reconsume.sidecar.printable import plural, printable
+from reconsume.sidecar.hints import hint
+from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load
 from reconsume.sidecar.settings.group_policy import levels_of
-from reconsume.sidecar.settings.model import group_of
-from reconsume.topics.acls import User, permissions_of
 from reconsume.topics.durations import render_duration
-from reconsume.topics.levels import hop_count
 from reconsume.topics.names import ALIKE, Kind, alike
 from reconsume.topics.outputs import literal_start
-from reconsume.topics.specs import Source, TopicSpec, group_specs
+from reconsume.topics.specs import TopicSpec
 
 if TYPE_CHECKING:
     from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -55,24 +66,6 @@ PLAN_COLUMNS = ("topic", "action", "details")
 RESULT_COLUMNS = ("topic", "result", "error")
 LONG_WAIT = 60_000
 """ms. What is shorter than the shortest level waits in memory; beyond this that may be much."""
-
-USUAL_REPLICAS = 3
-MOST_GIVEN = 100_000
-"""Partitions of a main topic that an option may give."""
-PartitionsGiven = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--partitions",
-        metavar="TOPIC=N,…",
-        help="The partitions of the main topics, so that Kafka is not asked; may be repeated.",
-    ),
-]
-ReplicasGiven = Annotated[
-    int | None,
-    typer.Option(
-        "--replicas", min=1, max=100, help="With --partitions: the replicas of the main topics; 3 by default."
-    ),
-]
 
 app = typer.Typer(cls=Group, help="The group's topics on Kafka.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -107,7 +100,7 @@ class Step(NamedTuple):
         return tuple(compare(self.spec, self.topic, self.servers))
 
     @property
-    def left(self) -> tuple[Finding, ...]:
+    def unresolved(self) -> tuple[Finding, ...]:
         """What `apply` leaves as it is."""
         if self.action != "grow" or self.topic is None:
             return () if self.topic is None else self.findings
@@ -146,19 +139,40 @@ class Step(NamedTuple):
 
 
 @command(app, "plan")
-def plan(options: Options) -> None:
+def plan(
+    options: Options,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER", help="Add up the groups whose configurations are in it.")
+    ] = None,
+    partitions: PartitionsGiven = None,
+    replicas: ReplicasGiven = None,
+    pods: Annotated[
+        int | None, typer.Option("--pods", min=1, max=10_000, help="With a folder: pods of each group; 3 by default.")
+    ] = None,
+) -> None:
     """Show what `topics apply` would do.
 
-    Each of the group's topics would be created, is as it must be, or differs. Changes nothing.
+    Each of the group's topics would be created, is as it must be, or differs. Changes nothing. The last line says what
+    the group costs. With a folder it shows that for each group of it, and the sum; with --partitions for each main
+    topic it connects to nothing.
 
     \b
-    Example:
+    Examples:
       reconsume topics plan -o json > plan.json
+      reconsume topics plan groups --partitions orders=12,bills=6 --replicas 3 --pods 3
     """
+    if folder is not None:
+        counts = counts_given(partitions, replicas)
+        costs = costs_in(options, folder, counts, replicas, USUAL_PODS if pods is None else pods)
+        options.output.rows(tuple(costs[0].row), [cost.row for cost in costs])
+        talk(f"cost of {plural(len(costs), 'group')}: {total_of(costs)}")
+        return
+    if partitions is not None or replicas is not None or pods is not None:
+        raise typer.BadParameter(f"--partitions, --replicas and --pods go with a FOLDER; see `{hint('topics export')}`")
     cluster, settings, steps = look(options)
     there = cluster.topic_names()
     options.output.rows(PLAN_COLUMNS, [step.row for step in steps])
-    cost = cost_of(settings, [step.spec for step in steps])
+    cost = cost_of(settings, [step.spec for step in steps], shape_on(there, settings))
     for remark in (*refused_names(steps, there), *warnings_of(settings), cost):
         talk(remark)
 
@@ -211,8 +225,8 @@ def apply(
     """
     from reconsume.sidecar.kafka.admin.topics import TopicAdmin  # imported late, as in `look`
 
-    cluster, _, found = look(options)
-    steps = [step._replace(widens=widen) for step in found]
+    cluster, _, planned = look(options)
+    steps = [step._replace(widens=widen) for step in planned]
     missing = [step.spec for step in steps if step.topic is None]
     options.output.talk_rows(PLAN_COLUMNS, [step.row for step in steps])
     narrow = [step.spec for step in steps if step.action == "grow"]
@@ -230,7 +244,7 @@ def apply(
             result, error = f"would be {one.state}" if is_plan else str(one.state), one.error
         rows.append({"topic": step.spec.name, "result": result, "error": error})
     options.output.rows(RESULT_COLUMNS, rows)
-    differing = sum(bool(step.left) for step in steps)
+    differing = sum(bool(step.unresolved) for step in steps)
     if differing:
         count = f"{differing} of {plural(len(steps), 'topic')}"
         talk(f"warning: {count} differ; `{hint('topics check')}` says how to repair that")
@@ -286,15 +300,15 @@ def export(
     options.expect_no_format(f"`{hint('topics plan')}` has rows")
     if properties is not None and form is not Form.KAFKA_TOPICS:
         raise typer.BadParameter("--command-config is for kafka-topics.sh; leave it out")
-    if (given := counts_given(partitions, replicas)) is None:
+    if (counts := counts_given(partitions, replicas)) is None:
         cluster, settings, steps = look(options)
         specs = [step.spec for step in steps]
         for remark in unused_levels(settings, cluster.topic_names()):
             talk(remark)
     else:
         settings = load(options.config, options.sets)
-        specs = list(specs_of(settings, sources_given(settings, given, replicas)))
-        expect_all_used(given, settings.topic_names)
+        specs = list(specs_of(settings, sources_given(settings, counts, replicas)))
+        expect_all_used(counts, settings.topic_names)
     match form:
         case Form.KAFKA_TOPICS:
             sys.stdout.write(kafka_topics_commands(settings.kafka["bootstrap.servers"], specs, properties))
@@ -312,80 +326,12 @@ def look(options: Options) -> tuple[Cluster, Settings, list[Step]]:
     missing."""
     # The Kafka client is slow to import, and --help needs none.
     from reconsume.sidecar.kafka.admin.cluster import Cluster
-    from reconsume.sidecar.kafka.admin.descriptions import source_of
 
     settings = settings_for_kafka(options)
     cluster = Cluster(settings.kafka)
-    mains = cluster.find(settings.topic_names)
-    if absent := [name for name in settings.topic_names if name not in mains]:
-        there = cluster.topic_names()
-        questions = {name: suggestion(name, there) for name in absent}
-        named = ", ".join(f"{name} ({question})" if question else name for name, question in questions.items())
-        raise ContractError(
-            f"no such main topic: {named}; create it first, since the group's own topics follow the main "
-            f"topics' partitions, replicas and sizes, for example by `{creating(settings, absent)}`"
-        )
-    specs = specs_of(settings, [source_of(mains[name]) for name in settings.topic_names])
-    topics = cluster.find(spec.name for spec in specs)
-    servers = settings.kafka["bootstrap.servers"]
+    specs = specs_of(settings, main_topics(cluster, settings))
+    topics, servers = cluster.find(spec.name for spec in specs), settings.kafka["bootstrap.servers"]
     return cluster, settings, [Step(spec, topics.get(spec.name), servers) for spec in specs]
-
-
-def specs_of(settings: Settings, sources: Sequence[Source]) -> tuple[TopicSpec, ...]:
-    """Return the topics that the configuration needs, for main topics like these."""
-    if settings.deliver.broadcast:  # which retries nothing and belongs to no consumer group
-        return ()
-    rows = settings.view.source == "spark"
-    return group_specs(settings.names, sources, settings.delays, rows=rows, ordered=settings.queued)
-
-
-def counts_given(texts: Sequence[str] | None, replicas: int | None) -> dict[str, int] | None:
-    """Return the partitions of main topics that `--partitions` gives; None if it is not given.
-
-    Raises BadParameter for what is not TOPIC=NUMBER, for a topic that is given twice, and for --replicas alone.
-    """
-    if texts is None:
-        if replicas is not None:
-            raise typer.BadParameter("--replicas goes with --partitions; without it Kafka is asked for both")
-        return None
-    counts: dict[str, int] = {}
-    for text in map(str.strip, ",".join(texts).split(",")):
-        name, _, number = text.rpartition("=")
-        if not name or not number.isdecimal() or not 1 <= int(number) <= MOST_GIVEN:
-            raise typer.BadParameter(f"--partitions {printable(text[:60])}: must be TOPIC=NUMBER, like orders=12")
-        if name in counts:
-            raise typer.BadParameter(f"--partitions gives {name} more than once: {counts[name]} and {number}")
-        counts[name] = int(number)
-    return counts
-
-
-def sources_given(settings: Settings, counts: Mapping[str, int], replicas: int | None) -> list[Source]:
-    """Return the main topics as the options describe them. Raises BadParameter if one of them is not given.
-
-    What no option says is Kafka's default, but for `min.insync.replicas`: two of three or more, which is never less
-    safe than the main topic in a usual cluster.
-    """
-    from reconsume.sidecar.kafka.admin.descriptions import KAFKA_LIMIT
-
-    if absent := [name for name in settings.topic_names if name not in counts]:
-        raise typer.BadParameter(f"--partitions lacks {', '.join(absent)}: give it for each main topic")
-    copies = USUAL_REPLICAS if replicas is None else replicas
-    in_sync = 2 if copies > 2 else 1
-    return [Source(name, counts[name], copies, KAFKA_LIMIT, in_sync) for name in settings.topic_names]
-
-
-def expect_all_used(counts: Mapping[str, int], names: Collection[str]) -> None:
-    """Raise BadParameter if `--partitions` names what is no main topic."""
-    if unknown := [name for name in counts if name not in names]:
-        raise typer.BadParameter(
-            f"--partitions names {', '.join(unknown)}, which is no main topic of the configuration"
-        )
-
-
-def creating(settings: Settings, names: Sequence[str]) -> str:
-    """Return a command that creates main topics, with three partitions and the cluster's own number of replicas."""
-    create = [*kafka_tool("kafka-topics.sh", settings.kafka["bootstrap.servers"]), "--create"]
-    return " && ".join(shlex.join([*create, "--topic", name, "--partitions", "3"]) for name in names)
 
 
 def leftovers_found(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
@@ -505,33 +451,6 @@ WHY = {
 def shown(key: str, value: str) -> str:
     """Format a value for people: milliseconds also as a duration."""
     return f"{value} ({render_duration(int(value))})" if key.endswith(".ms") and value.isdecimal() else value or "unset"
-
-
-def cost_of(settings: Settings, specs: Sequence[TopicSpec]) -> str:
-    """Return a sentence on the number of topics, partitions, replicas and rights, and on the copies that a record costs
-    which uses up its retries."""
-    rights = sum(len(permissions_of(user, group_of(settings))) for user in (User.SIDECAR, User.SPARK))
-    counts = {
-        "topic": len(specs),
-        "partition": sum(spec.partitions for spec in specs),
-        "replica": sum(spec.partitions * spec.replication for spec in specs),
-        "right": rights,
-    }
-    one = ", ".join(plural(count, name) for name, count in counts.items())
-    copies = f"a record that uses up its retries is copied {plural(copies_of(settings), 'time')}"
-    return f"cost: {one}; {copies}"
-
-
-def copies_of(settings: Settings) -> int:
-    """Return how often a record is copied that uses up its retries: its hops, without the dead letter."""
-    if settings.deliver.broadcast or (settings.order_by is not None and not settings.queued):
-        return 0
-    times = settings.retry.max_reconsume_times
-    if settings.queued:
-        return times
-    forwards = 1 if settings.deliver.mode == "relay" else 0
-    waits = map(settings.ladder.delay, range(1, times + 1))
-    return sum(hop_count(wait, settings.delays) + forwards for wait in waits)
 
 
 def warnings_of(settings: Settings) -> Iterator[str]:

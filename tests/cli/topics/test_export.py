@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from reconsume.sidecar.cli.costs import cost_of
 from reconsume.sidecar.cli.exports import kafka_topics_commands, terraform_topics
-from reconsume.sidecar.cli.topics import cost_of, unused_levels, warnings_of
+from reconsume.sidecar.cli.topics import unused_levels, warnings_of
 from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.names import Kind
 from reconsume.topics.specs import Source, TopicSpec, group_specs
 from tests.conftest import MakeTopic
@@ -144,7 +146,7 @@ def test_terraform_has_a_resource_for_each_topic() -> None:
 
 
 COSTS = {
-    (): "cost: 10 topics, 56 partitions, 168 replicas, 23 rights",
+    (): "cost: 10 topics, 56 partitions, 168 replicas, 80 rights",
     ("retry.levels=ladder",): "cost: 20 topics, 116 partitions, 348 replicas",
     ("retry.levels=table",): "cost: 22 topics",
     ("retry.ladder=[5s, 10s, 30s]",): "cost: 7 topics",
@@ -156,7 +158,7 @@ COSTS = {
 def test_a_plan_says_what_the_topics_of_a_group_cost(tmp_path: Path, sets: tuple[str, ...], says: str) -> None:
     settings = good(tmp_path, *sets)
     specs = group_specs(settings.names, [Source("orders", 12, 3, 1_000_000, 2)], settings.delays)
-    sentence = cost_of(settings, specs)
+    sentence = cost_of(settings, specs, group_of(settings))
     assert sentence.startswith(says), sentence
 
 
@@ -176,7 +178,8 @@ def test_a_plan_says_what_the_topics_of_a_group_cost(tmp_path: Path, sets: tuple
 def test_a_plan_says_how_many_copies_a_record_costs_that_uses_up_its_retries(
     tmp_path: Path, sets: tuple[str, ...], copies: str
 ) -> None:
-    assert cost_of(good(tmp_path, *sets), ()).endswith(f"; a record that uses up its retries is copied {copies}")
+    settings = good(tmp_path, *sets)
+    assert cost_of(settings, (), group_of(settings)).endswith(f"; a record that uses up its retries is copied {copies}")
 
 
 def test_a_plan_warns_where_short_waits_have_no_level(tmp_path: Path) -> None:

@@ -340,8 +340,8 @@ def test_doctor_fails_and_names_what_is_missing_with_the_command_that_gives_it(
         assert {name for name, row in found.items() if row["status"] == "fail"} == {"rights"}
         assert found["rights"]["finding"] == f"missing: WRITE on topic {group.dlq}"
         assert found["rights"]["repair"] == f"reconsume acls apply --role sidecar --principal User:sidecar -c {file}"
-        root = config_file(tmp_path, group, {"bootstrap.servers": guarded.bootstrap}, deliver={"url": service.url})
-        mended = reconsume("-c", root, *found["rights"]["repair"].split()[1:], "--yes")
+        config_file(tmp_path, group, {"bootstrap.servers": guarded.bootstrap}, deliver={"url": service.url})
+        mended = reconsume(*found["rights"]["repair"].split()[1:], "--yes")
         assert mended.exit_code == 0, mended.stderr
         assert [row["name"] for row in rows(mended) if row["result"] == "created"] == [group.dlq]
         file = config_file(tmp_path, group, guarded.login("sidecar"), deliver={"url": service.url})
@@ -414,6 +414,18 @@ def test_the_plan_keeps_the_rights_on_levels_of_a_topic_that_left_the_configurat
     planned = rows(reconsume("-c", file, "acls", "plan", "--role", "sidecar"))
     on = {row["name"]: row["operation"] for row in planned if row["operation"] == "READ"}
     assert {name for name in on if removed in name} == {group.names.level(delay, removed) for delay in DELAYS}
+
+
+@pytest.mark.parametrize("more", [{}, {"view": {"source": "spark"}, "ui": True}], ids=["default", "spark and ui"])
+def test_the_plan_of_topics_counts_the_rights_that_the_plan_of_rights_lists(
+    guarded: GuardedKafka, group: GroupTopics, tmp_path: Path, more: dict[str, object]
+) -> None:
+    file = config_file(tmp_path, group, {"bootstrap.servers": guarded.bootstrap}, **more)
+    told = reconsume("-c", file, "topics", "plan").stderr
+    needed = [row for row in rows(reconsume("-c", file, "acls", "plan")) if row["action"] != "extra"]
+    assert f" {len(needed)} rights;" in told
+    exported = reconsume("-c", file, "acls", "export").stdout
+    assert exported.count("--operation ") == len(needed)
 
 
 def test_a_user_who_may_not_read_the_rules_gets_the_list_and_is_told_which_right_comparing_takes(
