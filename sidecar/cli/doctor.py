@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,7 +67,8 @@ def doctor(
     settings = settings_for_kafka(options)
     beginning = local_checks(settings, deliver=deliver)
     reports = {report.check: report for report in reporting(beginning)}
-    following, find_role = kafka_checks(settings, role, compare)
+    of_cluster = partial(compare, servers=settings.kafka["bootstrap.servers"])
+    following, find_role = kafka_checks(settings, role, of_cluster)
     if reports[KAFKA].status == "fail":
         later: Iterable[Report] = unreachable(following)
     else:
@@ -88,9 +90,9 @@ def reporting(checks: list[Check]) -> Iterator[Report]:
         yield report
 
 
-def compare(spec: TopicSpec, topic: Topic) -> Iterator[tuple[str, str]]:
-    """Yield the findings and fixes that `topics check` would print for a topic."""
-    for finding in topics.compare(spec, topic):
+def compare(spec: TopicSpec, topic: Topic, *, servers: str) -> Iterator[tuple[str, str]]:
+    """Yield the findings and fixes that `topics check` would print for a topic. `servers`: the brokers."""
+    for finding in topics.compare(spec, topic, servers):
         yield finding.finding, finding.repair
 
 

@@ -23,19 +23,12 @@ from tests.support.sidecar.cli import for_group
 from tests.support.sidecar.redrive import dead_letter
 
 READS = (
-    "doctor", "topics check", "topics plan", "acls plan", "policy show", "explain --live", "holds", "audit", "find --key a",
-    "retries list", "retries stats", "retries list --blocked", "dlq list", "dlq show {id}", "dlq export",
+    "doctor", "topics check", "topics plan", "acls plan", "policy show", "explain --live", "holds", "audit",
+    "find --key a", "retries list", "retries stats", "retries list --blocked", "dlq list", "dlq show {id}", "dlq export",
 )  # fmt: skip
 """The commands of the runbook that change nothing."""
 CHANGES = ("hold --all --for 1m --why test --yes", "release --all", "dlq redrive --yes")
-OF_EACH_KIND = (
-    "audit",
-    "dlq list",
-    "retries list",
-    "topics check",
-    "dlq redrive --yes",
-    "hold --all --for 1m --why x --yes",
-)
+OF_EACH_KIND = ("audit", "dlq list", "retries list", "topics check", *CHANGES)
 """The commands that the inner ring calls without a right."""
 PEOPLE = (User.ONCALL, User.UI, User.ADMIN)
 
@@ -105,7 +98,6 @@ def test_no_repair_of_doctor_gives_a_person_more_than_the_role_that_it_has(
     """Given a user who lacks one right of the role ui, then the repair is of that role, and names no sidecar."""
     lost, *rest = permissions_of(User.UI, shape_of(group))
     guarded.allow("ui", rest)
-    guarded.forbid("ui", lost)
     rows = json.loads(called(tmp_path, group, guarded, "ui", "doctor -o json").stdout)
     repairs = " ".join(row["repair"] for row in rows)
     assert "acls apply --role ui" in repairs

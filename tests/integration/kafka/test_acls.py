@@ -342,8 +342,8 @@ def test_doctor_fails_and_names_what_is_missing_with_the_command_that_gives_it(
         assert {name for name, row in found.items() if row["status"] == "fail"} == {"rights"}
         assert found["rights"]["finding"] == f"missing: WRITE on topic {group.dlq}"
         assert found["rights"]["repair"] == f"reconsume acls apply --role sidecar --principal User:sidecar -c {file}"
-        root = config_file(tmp_path, group, {"bootstrap.servers": guarded.bootstrap}, deliver={"url": service.url})
-        mended = reconsume("-c", root, *found["rights"]["repair"].split()[1:], "--yes")
+        config_file(tmp_path, group, {"bootstrap.servers": guarded.bootstrap}, deliver={"url": service.url})
+        mended = reconsume(*found["rights"]["repair"].split()[1:], "--yes")
         assert mended.exit_code == 0, mended.stderr
         assert [row["name"] for row in rows(mended) if row["result"] == "created"] == [group.dlq]
         file = config_file(tmp_path, group, guarded.login("sidecar"), deliver={"url": service.url})
@@ -418,12 +418,33 @@ def test_the_plan_keeps_the_rights_on_levels_of_a_topic_that_left_the_configurat
     assert {name for name in on if removed in name} == {group.names.level(delay, removed) for delay in DELAYS}
 
 
-def test_a_user_who_may_not_read_the_rules_is_told_which_right_that_takes(
+@pytest.mark.parametrize("more", [{}, {"view": {"source": "spark"}, "ui": True}], ids=["default", "spark and ui"])
+def test_the_plan_of_topics_counts_the_rights_that_the_plan_of_rights_lists(
+    guarded: GuardedKafka, group: GroupTopics, tmp_path: Path, more: dict[str, object]
+) -> None:
+    file = config_file(tmp_path, group, {"bootstrap.servers": guarded.bootstrap}, **more)
+    told = reconsume("-c", file, "topics", "plan").stderr
+    needed = [row for row in rows(reconsume("-c", file, "acls", "plan")) if row["action"] != "extra"]
+    assert f" {len(needed)} rights;" in told
+    exported = reconsume("-c", file, "acls", "export").stdout
+    assert exported.count("--operation ") == len(needed)
+
+
+def test_a_user_who_may_not_read_the_rules_gets_the_list_and_is_told_which_right_comparing_takes(
     guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
 ) -> None:
-    shown = reconsume("-c", config_file(tmp_path, group, guarded.login("nobody")), "acls", "plan")
-    assert (shown.exit_code, shown.stdout) == (1, "")
+    file = config_file(tmp_path, group, guarded.login("nobody"))
+    shown = reconsume("-c", file, "acls", "plan", "--role", "sidecar")
+    assert shown.exit_code == 0, shown.stderr
+    wanted = permissions_of(User.SIDECAR, rights_group(group))
+    assert [(row["operation"], row["name"], row["action"]) for row in rows(shown)] == [
+        (str(right.operation), right.name, "unknown") for right in wanted
+    ]
     assert "needs DESCRIBE" in shown.stderr
+    assert "`reconsume acls export" in shown.stderr
+    applied = reconsume("-c", file, "acls", "apply", "--role", "sidecar", "--yes")
+    assert (applied.exit_code, applied.stdout) == (1, "")
+    assert "needs DESCRIBE" in applied.stderr
 
 
 # --- logins ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,7 @@ def test_a_queue_that_is_narrower_than_its_main_topic_stops_records_and_a_wider_
 ) -> None:
     spec = queue_spec("billing-ORDERED-orders", Source("orders", 3, 1, 1_000_000, 1))
     topic = Topic(spec.name, partitions, 1, spec.config)
-    found = list(differing(spec, topic, spec.config, compare))
+    found = list(differing(spec, topic, spec.config, partial(compare, servers="kafka:9092")))
     assert [finding.status for finding in found] == ([] if status is None else [status])
     assert all("its main topic has 3" in finding.finding and finding.mend for finding in found)
 
