@@ -18,6 +18,14 @@ SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | 
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 LINES = [line for block in BLOCKS for line in block.splitlines()]
 COMMANDS = sorted({line for line in LINES if line.startswith("reconsume ")})
+FIRST_COMMANDS = sorted(
+    {
+        command[1].replace(" --group {{ $labels.group }}", "")
+        for rule in alerts().values()
+        if (command := re.search(r"-- (reconsume .+)$", rule["annotations"]["description"])) is not None
+    }
+)
+"""What alerts say to type first."""
 CHANGES = {("dlq", "redrive"), ("dlq", "purge"), ("policy", "set"), ("topics", "apply"), ("acls", "apply")}
 
 
@@ -32,7 +40,7 @@ def test_a_section_says_what_it_means_how_to_look_and_what_to_do(name: str) -> N
     assert "```sh\n" in SECTIONS[name]
 
 
-@pytest.mark.parametrize("line", COMMANDS)
+@pytest.mark.parametrize("line", [*COMMANDS, *FIRST_COMMANDS])
 def test_a_command_exists_with_its_options(line: str) -> None:
     """Given the command as it is written, then typer reads it to the end; nothing is run."""
     words = shlex.split(line.partition(" > ")[0])[1:]

@@ -168,7 +168,6 @@ def manifests(answers: Answers, configuration: str, path: str) -> dict[str, str]
     name = workload_name(answers.group)
     values = {
         "name": flow(name),
-        "group": flow(answers.group),
         "path": path,
         "comment": placeholder.COMMENTS[answers.mode],
         "image": placeholder.IMAGE,

@@ -42,6 +42,10 @@ class Rule(msgspec.Struct, frozen=True):
     host: str = ANY_HOST
 
 
+class HiddenRulesError(BrokerError):
+    """This user may not read the access rules, or the cluster has none: nothing can be compared with them."""
+
+
 class Acls:
     """The access rules of a cluster."""
 
@@ -49,7 +53,10 @@ class Acls:
         self._connection = connection
 
     def found(self) -> tuple[Rule, ...]:
-        """Return every rule on topics, groups and transactional ids. Raises BrokerError if they cannot be read."""
+        """Return every rule on topics, groups and transactional ids.
+
+        Raises HiddenRulesError if this user may not see them, and BrokerError if they cannot be read.
+        """
         anything: Any = None  # the client's types require text, but it takes None for all
         everything = AclBindingFilter(
             ResourceType.ANY,
@@ -68,7 +75,9 @@ class Acls:
             if not bindings:
                 self._expect_to_see()
         except KafkaException as error:
-            raise BrokerError(f"the access rules cannot be read: {self._why(error)}") from error
+            hidden = code_of(error) in (KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.SECURITY_DISABLED)
+            failure = HiddenRulesError if hidden else BrokerError
+            raise failure(f"the access rules cannot be read: {self._why(error)}") from error
         return tuple(rule_of(binding) for binding in bindings if binding.restype in KINDS)
 
     def _expect_to_see(self) -> None:
