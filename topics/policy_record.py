@@ -15,6 +15,7 @@ from reconsume.topics import json_bounds as bounds
 from reconsume.topics import versions
 from reconsume.topics.action_record import ACTION, ActionHeard, read_action
 from reconsume.topics.hold_record import HOLD, MOST_HOLDS, HoldHeard, read_hold
+from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.retry_headers import ID
 from reconsume.topics.retry_order import NONCE
@@ -143,7 +144,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     it runs. `all_refused`: the topics whose records its service rejects. `lock_timeout`, `drain_timeout`: ms for which
     the release of a partition, and a stop, wait at most for a delivery. `sums`: what it saw in the last minutes.
     `obeys`: what it obeys of what operators say. `retried_in_place`: records of an ordered group that it delivers again
-    from memory, each of which holds back what follows.
+    from memory, each of which holds back what follows. `in_place`: the oldest of them, by partition.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -159,6 +160,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     drain_timeout: Long | None = None
     obeys: ObeysTold | None = None
     retried_in_place: Long = 0
+    in_place: Annotated[tuple[InPlaceTold, ...], msgspec.Meta(max_length=64)] = ()
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):

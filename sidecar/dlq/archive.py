@@ -150,8 +150,8 @@ def read_letters(file: Path, policy: Policy) -> Iterator[Letter]:
     problems = list[str]()
     try:
         with open_plain(file) as lines:
-            if (size := os.fstat(lines.fileno()).st_size) > LARGEST_FILE:
-                raise ConfigError([f"{file}: has {size} bytes, and at most {LARGEST_FILE} are imported: split it"])
+            if os.fstat(lines.fileno()).st_size > LARGEST_FILE:
+                raise ConfigError([f"{file}: has more than {LARGEST_FILE} bytes: split it"])
             for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), 1):
                 if len(line) > LONGEST_LINE:
                     raise ConfigError([*problems, f"{file}, line {number}: has more than {LONGEST_LINE} bytes"])

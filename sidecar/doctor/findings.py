@@ -85,13 +85,3 @@ def listed(names: Iterable[str]) -> str:
     distinct: Sequence[str] = sorted(set(names))
     rest = len(distinct) - SHOWN
     return ", ".join(distinct[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def ago(milliseconds: float) -> str:
-    """Return a length of time as text for people, in its two largest units."""
-    seconds = max(0, round(milliseconds / 1000))
-    for unit, size, below, smaller in (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60), ("m", 60, "s", 1)):
-        if seconds >= size:
-            rest = seconds % size // smaller
-            return f"{seconds // size}{unit}{rest}{below}" if rest else f"{seconds // size}{unit}"
-    return f"{seconds}s"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from reconsume.sidecar.clock import now, wall
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
-from reconsume.sidecar.core.pace.pace import AWAY, State
+from reconsume.sidecar.core.pace.pace import AWAY
 from reconsume.sidecar.core.pace.refusals import Refused
 from reconsume.sidecar.core.ports import Delivery
 from reconsume.sidecar.delivery.push.batch import BatchPush
@@ -125,10 +125,9 @@ def pace_told(dispatcher: Dispatcher, membership: GroupMembership) -> PaceTold:
     pace, absence = dispatcher.pace, membership.absence()
     if absence is not None and (membership.waits or pace.state not in AWAY):
         return PaceTold("waiting", absence.since, reason=absence.reason[:LONGEST_REASON])
-    state = State.OUTAGE if pace.state in AWAY else pace.state
     cause = None if pace.cause is None else str(pace.cause)
     return PaceTold(
-        str(state),
+        str(pace.state.shown),
         pace.since.wall_ms,
         dispatcher.in_flight,
         pace.limit,
@@ -184,14 +183,12 @@ def build_policy_follower(
         lambda: pace_told(dispatcher, membership) if delivers else None,
         overdue,
         lambda: membership.works() if delivers else None,
-        lambda: signals.sums,
-        lambda: signals.urgent,
+        signals,
         ReleaseTold(*this_release()),
         lambda: refused_told(dispatcher),
         settings.longest_release,
         settings.longest_drain,
         lambda: controller.obeys,
-        lambda: signals.retried,
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

@@ -350,7 +350,7 @@ def many(
 
     def as_list(value: object) -> str:
         """Return how a value that is one member, or several with commas, is written as a list; empty if it is none."""
-        members = [part.strip() for part in value.split(",")] if isinstance(value, str) else [value]
+        members = [word.strip() for word in value.split(",")] if isinstance(value, str) else [value]
         if isinstance(value, Mapping) or len(str(value)) > LONGEST_LISTED:
             return ""
         _, faults = read_parts((index, member, item.take) for index, member in enumerate(members))

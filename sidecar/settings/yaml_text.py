@@ -157,24 +157,24 @@ def walk(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
         yield from walk(value, (*path, name))
 
 
-def not_yaml(place: str, words: str) -> str:
+def not_yaml(where: str, words: str) -> str:
     """Return the sentence about a text that is not YAML."""
-    return f"is not YAML on {place}: {words}" if place else f"is not YAML: {words}"
+    return f"is not YAML on {where}: {words}" if where else f"is not YAML: {words}"
 
 
 def described(error: yaml.YAMLError, text: str, first: int = 1) -> tuple[str, str]:
     """Return `line 3, column 7` and what is wrong, without the text itself, because the line may hold a password.
 
-    `first`: the number of the first line of `text`. The place is empty if the error has none.
+    `first`: the number of the first line of `text`. That is empty if the error has no position.
     """
     problem = str(getattr(error, "problem", None) or getattr(error, "reason", error)).partition("\n")[0]
-    mark, place = getattr(error, "problem_mark", None), ""
+    mark, where = getattr(error, "problem_mark", None), ""
     if isinstance(error, yaml.reader.ReaderError):
         before = text[: error.position]
-        place = f"line {first + before.count(chr(10))}, column {len(before) - before.rfind(chr(10))}"
+        where = f"line {first + before.count(chr(10))}, column {len(before) - before.rfind(chr(10))}"
     elif mark is not None:
-        place = f"line {first + mark.line}, column {mark.column + 1}"
+        where = f"line {first + mark.line}, column {mark.column + 1}"
     for pattern, sentence in SENTENCES:
         if (match := re.fullmatch(pattern, problem)) is not None:
-            return place, sentence.format(*match.groups())
-    return place, problem if GRAMMAR.fullmatch(problem) else HIDDEN.sub("…", problem)
+            return where, sentence.format(*match.groups())
+    return where, problem if GRAMMAR.fullmatch(problem) else HIDDEN.sub("…", problem)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from reconsume.sidecar.core.record import Now
-from reconsume.sidecar.doctor.findings import RIGHTS, Finding, ago, fail, listed, not_checked, ok, warn
+from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.group_policy.state import ControlState, Peers
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.printable import plural
+from reconsume.sidecar.printable import ago, plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import differences, overridden
 from reconsume.topics.acls import GroupShape

@@ -1,4 +1,4 @@
-"""Read and create access rules (ACLs) of the cluster, as plain values. No rule is ever removed."""
+"""Read and create access rules (ACLs) of the cluster, as plain values, and delete those of a group that ends."""
 
 from __future__ import annotations
 
@@ -107,6 +107,20 @@ class Acls:
                 results[wanted[binding]] = ""
         return results
 
+    def delete(self, rules: Sequence[Rule]) -> dict[Rule, str]:
+        """Delete exactly these rules. Return for each the broker's reason for a refusal; empty if it is gone."""
+        filters = {filter_of(rule): rule for rule in rules}
+        if not filters:
+            return {}
+        results = dict.fromkeys(rules, "")
+        futures = self._connection.client.delete_acls(list(filters), request_timeout=ANSWER_SECONDS)
+        for rule_filter, future in futures.items():
+            try:
+                self._connection.answer(future)
+            except KafkaException as error:
+                results[filters[rule_filter]] = self._why(error)
+        return results
+
     def _why(self, error: KafkaException) -> str:
         if code_of(error) in SILENT:
             return self._connection.silence()
@@ -133,6 +147,13 @@ def rule_of(binding: Any) -> Rule:
         allow=binding.permission_type == AclPermissionType.ALLOW,
         host=binding.host,
     )
+
+
+def filter_of(rule: Rule) -> AclBindingFilter:
+    """Return what matches this rule and no other."""
+    kind = AclPermissionType.ALLOW if rule.allow else AclPermissionType.DENY
+    pattern, operation = ResourcePatternType[rule.pattern.upper()], AclOperation[rule.operation]
+    return AclBindingFilter(TYPES[rule.resource], rule.name, pattern, rule.principal, rule.host, operation, kind)
 
 
 def binding_of(principal: str, right: Permission) -> AclBinding:

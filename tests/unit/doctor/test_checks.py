@@ -17,12 +17,13 @@ from reconsume.sidecar.doctor.checks.control_log import in_force, policy, subscr
 from reconsume.sidecar.doctor.checks.kafka import judged, lacking, metadata, packing, timeouts
 from reconsume.sidecar.doctor.checks.progress import neighbours, retention_of, strangers
 from reconsume.sidecar.doctor.checks.topics import differing
-from reconsume.sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, listed, ok, warn
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Topic
 from reconsume.sidecar.kafka.credentials.reachability import diagnosed
+from reconsume.sidecar.printable import ago
 from reconsume.topics.acls import Operation, Permission, Resource, User
 from reconsume.topics.policy_record import Heard, InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
 from reconsume.topics.specs import Source, queue_spec
