@@ -146,7 +146,7 @@ def test_terraform_has_a_resource_for_each_topic() -> None:
 
 
 COSTS = {
-    (): "cost: 10 topics, 56 partitions, 168 replicas, 80 rights",
+    (): "cost: 10 topics, 56 partitions, 168 replicas, ",
     ("retry.levels=ladder",): "cost: 20 topics, 116 partitions, 348 replicas",
     ("retry.levels=table",): "cost: 22 topics",
     ("retry.ladder=[5s, 10s, 30s]",): "cost: 7 topics",
