@@ -28,6 +28,9 @@ class User(enum.StrEnum):
     """The operator who creates topics, sets policies, redrives or purges dead letters, and ends the group."""
     UI = "ui"
     """A person who only reads, and changes nothing."""
+    ONCALL = "oncall"
+    """The person on call: reads all that commands read, and may hold, release and redrive. A role is a list of Kafka's
+    rights and no fence: who may write to the policy topic may set a policy and settle by command, too."""
 
 
 class Resource(enum.StrEnum):
@@ -202,7 +205,28 @@ def ui(group: GroupShape) -> Iterator[Permission]:
     yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group, names.redrive_group))
 
 
-RULES = {User.SIDECAR: sidecar, User.SERVICE: service, User.SPARK: spark, User.ADMIN: admin, User.UI: ui}
+def oncall(group: GroupShape) -> Iterator[Permission]:
+    """Yield the rights for each command that reads, and to hold, release and redrive."""
+    names = group.names
+    yield from on_topics([*group.topics, *group.own], READ, DESCRIBE_CONFIGS)
+    yield from on_topics(group.outputs, READ)  # for `audit`
+    yield from on_topics([*group.queues, names.policy], WRITE)
+    yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group))
+    if group.rows:
+        yield on_group(names.view_group, DESCRIBE)
+    yield from redriving(names)
+
+
+RULES = {
+    User.SIDECAR: sidecar,
+    User.SERVICE: service,
+    User.SPARK: spark,
+    User.ADMIN: admin,
+    User.UI: ui,
+    User.ONCALL: oncall,
+}
+PEOPLE = frozenset({User.ADMIN, User.UI, User.ONCALL})
+"""The roles of people, who need not stand next to a service."""
 
 
 def following(group: GroupShape) -> Iterator[Permission]:

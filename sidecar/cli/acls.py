@@ -55,7 +55,7 @@ class Form(StrEnum):
 
 
 Roles = Annotated[
-    list[User] | None, typer.Option("--role", help="Whose rights; may be repeated. All five where it is not given.")
+    list[User] | None, typer.Option("--role", help="Whose rights; may be repeated. All six where it is not given.")
 ]
 Principals = Annotated[
     list[str] | None,

@@ -115,13 +115,8 @@ class DeleteGroup:
         parts = ((doomed.topics, "topic"), (doomed.groups, "consumer group"), (doomed.rules or (), "right"))
         counted = " and ".join(plural(len(some), noun) for some, noun in parts if some)
         question = f"Delete {counted} of {names.group} for good?" if counted else ""
-        return Plan(
-            COLUMNS,
-            rows,
-            question,
-            "nothing was deleted" if counted else "nothing of it is there",
-            list(self._remarks()),
-        )
+        nothing = "nothing was deleted" if counted else "nothing of it is there"
+        return Plan(COLUMNS, rows, question, nothing, list(self._remarks()))
 
     def _waiting(self, kinds: Mapping[str, Kind]) -> Iterator[tuple[str, int]]:
         """Yield the topics in which records wait for their time, with how many offsets nobody has read."""

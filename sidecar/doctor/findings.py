@@ -33,6 +33,8 @@ class Finding(msgspec.Struct, frozen=True):
     status: Status
     finding: str
     mend: str = ""
+    unseen: bool = False
+    """Whether only a right is missing to look at it. That is right for a role which does not need to see it."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -69,10 +71,15 @@ def not_checked(finding: str, mend: str = "") -> Finding:
     return Finding(Status.NOT_CHECKED, finding, mend)
 
 
+def unseen(finding: str, mend: str = "") -> Finding:
+    """Return a finding that this user may not look at something."""
+    return Finding(Status.NOT_CHECKED, finding, mend, unseen=True)
+
+
 def hidden_topics(names: Iterable[str]) -> list[Finding]:
     """Return a finding that this user may not see these topics; nothing if there are none."""
     distinct = sorted(set(names))
-    return [not_checked(f"not for this user to see: {listed(distinct)}", RIGHTS)] if distinct else []
+    return [unseen(f"not for this user to see: {listed(distinct)}", RIGHTS)] if distinct else []
 
 
 def fail(finding: str, mend: str = "") -> Finding:

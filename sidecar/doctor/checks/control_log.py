@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from reconsume.sidecar.core.record import Now
-from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, listed, not_checked, ok, warn
+from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, listed, not_checked, ok, unseen, warn
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.group_policy.state import ControlState, Peers
 from reconsume.sidecar.hints import ABSENT, hint
@@ -81,9 +81,7 @@ def holds(cluster: Cluster, state: ControlState | None, group: GroupShape, wall:
     findings = [finding for ident, record in live.items() for finding in judged_hold(ident, record, kept, wall)]
     findings += disobeyed(state, live, wall)
     if live and (hidden := set(group.topics) - settings.keys()):
-        findings.append(
-            not_checked(f"how long {listed(hidden)} keeps its records: DESCRIBE_CONFIGS is missing", RIGHTS)
-        )
+        findings.append(unseen(f"how long {listed(hidden)} keeps its records: DESCRIBE_CONFIGS is missing", RIGHTS))
     return findings or [ok("nothing is held")]
 
 

@@ -24,7 +24,7 @@ from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Topic
 from reconsume.sidecar.kafka.credentials.reachability import diagnosed
 from reconsume.sidecar.printable import ago
-from reconsume.topics.acls import Operation, Permission, Resource, User
+from reconsume.topics.acls import Operation, Permission, Resource
 from reconsume.topics.policy_record import Heard, InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
 from reconsume.topics.specs import Source, queue_spec
 from tests.support.control_log import said, state_of
@@ -89,14 +89,14 @@ def test_a_question_of_several_checks_is_asked_once_and_its_fault_is_everybodys(
 
 
 def test_without_kafka_its_checks_are_not_checked(tmp_path: Path) -> None:
-    reports = unreachable(kafka_checks(good(tmp_path), User.SIDECAR, lambda _spec, _found: []))
+    reports = unreachable(kafka_checks(good(tmp_path), None, lambda _spec, _found: [])[0])
     assert {report.status for report in reports} == {Status.NOT_CHECKED}
     assert [check.name for check in local_checks(good(tmp_path))] == ["kafka", "service"]
 
 
 def test_a_broadcast_is_not_asked_for_topics_that_it_has_not(tmp_path: Path) -> None:
     settings = good(tmp_path, "deliver.broadcast=true")
-    names = {check.name for check in kafka_checks(settings, User.SIDECAR, lambda _spec, _found: [])}
+    names = {check.name for check in kafka_checks(settings, None, lambda _spec, _found: [])[0]}
     assert not names & {"clock", "subscriptions", "policy"}
 
 
