@@ -14,6 +14,7 @@ import msgspec
 from reconsume.topics import json_bounds as bounds
 from reconsume.topics import versions
 from reconsume.topics.action_record import ACTION, ActionHeard, read_action
+from reconsume.topics.agreement import SETTINGS, SettingsHeard, read_settings
 from reconsume.topics.hold_record import HOLD, MOST_HOLDS, HoldHeard, read_hold
 from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.retry_headers import ID
@@ -50,6 +51,9 @@ LONGEST_REASON = 300
 """Characters of the reason why a pace is not open."""
 PARTITION = 0
 """The partition of all records: the control log. Their order must be total."""
+
+PREFIXES = ", ".join(f"{prefix.decode()}…" for prefix in (INSTANCE, SETTINGS, SETTLE, HOLD, ACTION))
+"""The keys of the other records, for people."""
 
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Values: TypeAlias = Mapping[str, object]
@@ -124,12 +128,14 @@ class ObeysTold(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an instance obeys of what operators say.
 
     `read_to`: it has taken in every policy and hold below this offset of the control log. `holds`: the ids of the holds
-    that it obeys, as many as fit. `policy`: the offset of the policy in force; None if its configuration is.
+    that it obeys, as many as fit. `policy`: the offset of the policy in force; None if there is none. `settings`: the
+    digest of the settings of instances that it follows; empty if its own configuration applies.
     """
 
     read_to: Long = ALWAYS_0
     holds: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=64)], ...], msgspec.Meta(max_length=MOST_HOLDS)] = ()
     policy: Long | None = None
+    settings: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -142,7 +148,9 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     it runs. `all_refused`: the topics whose records its service rejects. `lock_timeout`, `drain_timeout`: ms for which
     the release of a partition, and a stop, wait at most for a delivery. `sums`: what it saw in the last minutes.
     `obeys`: what it obeys of what operators say. `retried_in_place`: records of an ordered group that it delivers again
-    from memory, each of which holds back what follows.
+    from memory, each of which holds back what follows. `settings`: the digest of the agreed values of its
+    configuration; empty if they count for no other instance. `mode`, `order`, `batch`: of its deliveries. `started`:
+    when it started (epoch ms).
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -158,6 +166,11 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     drain_timeout: Long | None = None
     obeys: ObeysTold | None = None
     retried_in_place: Long = 0
+    settings: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    mode: Annotated[str, msgspec.Meta(max_length=32)] = ""
+    order: Annotated[str, msgspec.Meta(max_length=32)] = ""
+    batch: Long = 0
+    started: Long = 0
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -229,7 +242,9 @@ class SettlementHeard(msgspec.Struct, frozen=True):
     record: SettlementRecord | None
 
 
-Heard: TypeAlias = PolicyHeard | InstanceHeard | SettlementHeard | HoldHeard | ActionHeard | NewerRecord | BadRecord
+Heard: TypeAlias = (
+    PolicyHeard | InstanceHeard | SettingsHeard | SettlementHeard | HoldHeard | ActionHeard | NewerRecord | BadRecord
+)
 
 _ENCODER = msgspec.json.Encoder()
 _POLICY = msgspec.json.Decoder(PolicyRecord)
@@ -269,8 +284,11 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
     if key is not None and key.startswith(ACTION):
         action = read_action(key, value)
         return BadRecord(action) if isinstance(action, str) else action
+    if key is not None and key.startswith(SETTINGS):
+        settings = read_settings(key, value)
+        return BadRecord(settings) if isinstance(settings, str) else settings
     if key is None or not key.startswith(INSTANCE):
-        return BadRecord(f"the key {shown(key)} is neither policy nor instance/… nor settle/… nor hold/… nor action/…")
+        return BadRecord(f"the key {shown(key)} is neither policy nor one of {PREFIXES}")
     instance = _name(key[len(INSTANCE) :], LONGEST_NAME)
     if not instance:
         return BadRecord(f"the key {shown(key)} names no instance")

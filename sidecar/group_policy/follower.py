@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from confluent_kafka import (
@@ -27,6 +27,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from msgspec.structs import replace
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.record import Partition
@@ -51,7 +52,6 @@ from reconsume.topics.policy_record import (
     ObeysTold,
     PaceTold,
     RefusedTold,
-    ReleaseTold,
     SubscriptionRecord,
     instance_key,
     render_record,
@@ -80,27 +80,23 @@ something of the sums is urgent."""
 
 
 class InstanceInfo(NamedTuple):
-    """The data to publish: the instance's name, tags by topic, the present pace and overdue time.
+    """The data to publish: the instance's name, what never changes (`fixed`), and the present pace and overdue time.
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
     returns whether the instance works; None if that is not known of its kind. `sums` returns what it saw in the last
-    minutes, and `urgent` whether an operator needs them soon. `release`: what it runs. `refused` returns the topics
-    whose records its service rejects. `lock_timeout` and `drain_timeout`: ms for which the release of a partition, and
-    a stop, wait at most for a delivery. `obeys` returns what it obeys of what operators say; None if it has not read
-    that yet. `retried` returns how many records are retried in place.
+    minutes, and `urgent` whether an operator needs them soon. `refused` returns the topics whose records its service
+    rejects. `obeys` returns what it obeys of what operators say; None if it has not read that yet. `retried` returns
+    how many records are retried in place.
     """
 
     instance: str
-    subscription: Mapping[str, str]
+    fixed: SubscriptionRecord
     pace: Callable[[], PaceTold | None] = lambda: None
     overdue: Callable[[], int] = lambda: 0
     well: Callable[[], bool | None] = lambda: None
     sums: Callable[[], InstanceSums | None] = lambda: None
     urgent: Callable[[], bool] = lambda: False
-    release: ReleaseTold | None = None
     refused: Callable[[], tuple[RefusedTold, ...]] = tuple
-    lock_timeout: int = 0
-    drain_timeout: int = 0
     obeys: Callable[[], ObeysTold | None] = lambda: None
     retried: Callable[[], int] = lambda: 0
 
@@ -187,15 +183,12 @@ class Heartbeat:
         self._state, pace, overdue = self._present()
         own = self._own
         self._soon = well, obeys = own.well(), own.obeys()
-        record = SubscriptionRecord(
-            dict(own.subscription),
-            wall(),
-            pace,
-            overdue,
+        record = replace(
+            own.fixed,
+            at=wall(),
+            pace=pace,
+            overdue=overdue,
             well=well,
-            release=own.release,
-            lock_timeout=own.lock_timeout,
-            drain_timeout=own.drain_timeout,
             all_refused=own.refused()[:MOST_REFUSED],
             sums=own.sums(),
             obeys=obeys,
@@ -203,8 +196,8 @@ class Heartbeat:
         )
         self._write(self._producer, render_record(record))
 
-    def put_back(self, records: Iterable[tuple[bytes, bytes]]) -> None:
-        """Write records that a topic made anew lacks. Raises KafkaException."""
+    def put_back(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Write records that the topic lacks; None deletes one. Raises KafkaException."""
         for key, value in records:
             if self._producer is None:
                 self._producer = make_client(Producer, self._credentials.newest(self._writer))
@@ -292,7 +285,7 @@ class PolicyListener(Protocol):
     def hurried(self) -> bool:
         """Return whether something is awaited."""
 
-    def unwritten(self) -> Iterable[tuple[bytes, bytes]]:
+    def unwritten(self) -> Iterable[tuple[bytes, bytes | None]]:
         """Return keys and values that the topic lacks, each once."""
 
 
@@ -467,7 +460,7 @@ class PolicyFollower(threading.Thread):
         elif self._topic not in there:
             self._say(
                 f"{self._topic} is {ABSENT}: each instance applies the retry policy of its configuration, and "
-                f"different subscriptions are not detected; `{hint('topics apply')}` creates what is missing"
+                f"different configurations are not detected; `{hint('topics apply')}` creates what is missing"
             )
         self._listener.on_update(PolicyUpdate((), look, self._live or not self._reading, False, begins))
         if self._topic in there:

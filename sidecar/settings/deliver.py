@@ -261,6 +261,7 @@ class Deliver(Section):
         ),
         CONCURRENCY,
         in_policy=True,
+        is_agreed=False,
     )
     rate: Rate | None = setting(
         None,
@@ -271,6 +272,7 @@ class Deliver(Section):
         ),
         RATE.or_null(),
         in_policy=True,
+        is_agreed=False,
     )
     group_rate: Rate | None = setting(
         None,
@@ -289,6 +291,7 @@ class Deliver(Section):
         ),
         TIMEOUT,
         in_policy=True,
+        is_agreed=False,
     )
     order: Literal["none", "key", "partition"] = setting(
         "none",
