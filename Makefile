@@ -19,7 +19,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' && $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test test-all soak-sim compat check docs reference bench bench-spark bench-everyday bench-peers clean packet-loss soak soak-view fuzz coverage release
+.PHONY: help demo demo-view test test-all soak-sim compat check docs reference charts bench bench-spark bench-everyday bench-peers clean packet-loss soak soak-view fuzz coverage release
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -147,6 +147,11 @@ check: $(READY)
 # Made from the commands; the page of the settings is made by `reconsume config schema --markdown`.
 reference: $(RUNS)
 	@$(BIN)/python docs/site/command_reference.py > docs/reference.md
+
+# A chart must be whole in its folder, and a link out of it is not.
+charts:
+	@for file in dashboard.json podmonitor.yaml rules.yaml; do \
+	  cp deploy/k8s/components/monitoring/$$file deploy/helm/reconsume-view/files/$$file; done
 
 # The variable silences a notice of mkdocs-material about its end of life, which would stand above real warnings.
 docs: $(PAGES)

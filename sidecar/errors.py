@@ -5,7 +5,7 @@
     ├── SetupError      the operator of the machine: Java is missing, a jar cannot be fetched, a broker will not start
     ├── BrokerError     the operator of Kafka: the cluster is unreachable or refuses a request
     ├── ContractError   the owner of the topics: a topic or a header is not as agreed
-    └── RecordError     whoever asked: no such record, or it is not in a state for what was asked
+    └── RecordError     whoever asked: no such record or object, or it is not in a state for what was asked
         └── LetterError the same of a dead letter
 
 A failed delivery is not an error but a value (`core/outcome.py`): there is no class for it.

@@ -1,16 +1,17 @@
-"""The commands that our texts recommend: `reconsume topics apply -c billing.yaml`.
+"""The commands and names that our texts recommend: `reconsume topics apply -c billing.yaml`, `did you mean orders?`
 
-A recommended command must mean the same configuration as the one that recommends it. Without `-c` it would read another
-file, or ask another Kafka. So every text that names a command, in an error, a log line, a check of `doctor` or a row,
-gets it from `hint`; a test finds the texts that do not.
+A recommended command must mean the same configuration as the one that recommends it. Without its `-c` and `--set` it
+would read another file, or ask another Kafka. So every text that names a command, in an error, a log line, a check of
+`doctor` or a row, gets it from `hint`; a test finds the texts that do not.
 
-The command line calls `use_file` once, before a command runs. Texts are made on any thread later.
+The command line calls `use_given` once, before a command runs. Texts are made on any thread later.
 """
 
 from __future__ import annotations
 
+import difflib
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 
@@ -18,17 +19,39 @@ class _Given:
     """What the running command was called with."""
 
     file: Path | None = None
+    sets: tuple[str, ...] = ()
 
 
-def use_file(file: Path | None) -> None:
-    """Let hints name this configuration; None: the command was called without `-c`."""
-    _Given.file = file
+def use_given(file: Path | None, sets: Iterable[str] = ()) -> None:
+    """Let hints name this configuration. `file`: None if the command was called without `-c`. `sets`: each `--set`,
+    without secrets."""
+    _Given.file, _Given.sets = file, tuple(sets)
 
 
 def hint(command: str, file: Path | None = None) -> str:
-    """Return a command to type, as `hint("topics apply")`. `file`: its configuration, if not that of this command."""
+    """Return a command to type, as `hint("topics apply")`. `file`: its whole configuration, if not that of this
+    command. A key that the command sets itself is not set again."""
+    sets = () if file is not None else _Given.sets
     file = file or _Given.file
-    return f"reconsume {command}" + ("" if file is None else f" -c {shlex.quote(str(file))}")
+    own = {word.partition("=")[0] for word in shlex.split(command)} if "--set" in command else ()
+    words = [word for one in sets if one.partition("=")[0] not in own for word in ("--set", one)]
+    return (
+        f"reconsume {command}"
+        + ("" if file is None else f" -c {shlex.quote(str(file))}")
+        + (f" {shlex.join(words)}" if words else "")
+    )
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Return a question that suggests the most similar known name; empty if none is similar."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def not_ours(topic: str, mains: Sequence[str]) -> str:
+    """Return the sentence about a topic that is not one of the group's main topics `mains`."""
+    question = suggestion(topic, mains)
+    return f"{topic!r} is none of the group's topics: {', '.join(mains)}" + (f"; {question}" if question else "")
 
 
 ABSENT = "missing, or not for this user to see"

@@ -17,14 +17,18 @@ from __future__ import annotations
 
 import enum
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 Row = Mapping[str, object]
 Report = Callable[[int, int], None]
 """Called with what is done (or read), and of how much. May raise to end what is under way."""
+
+
+def no_report(_done: int, _of: int) -> None:
+    """Report progress to nobody."""
 
 
 class Status(enum.IntEnum):
@@ -39,7 +43,8 @@ class Plan(NamedTuple):
     """What an operation would do.
 
     `question`: what to ask before it is carried out; empty: there is nothing to do. `nothing`: the sentence if nothing
-    is done. `remarks`: what the user should know before. `agreed`: the word to type instead of yes.
+    is done, and `status` the exit code then. `remarks`: what the user should know before. `agreed`: the word to type
+    instead of yes.
     """
 
     columns: Sequence[str]
@@ -48,6 +53,7 @@ class Plan(NamedTuple):
     nothing: str
     remarks: Sequence[str] = ()
     agreed: str | None = None
+    status: Status = Status.DONE
 
 
 class Outcome(NamedTuple):
@@ -88,9 +94,14 @@ class Operation(Protocol):
 
 @dataclass
 class Tally:
-    """What an action has done so far. `records`: how many it has changed."""
+    """What an action has done so far. `records`: how many it has changed. `what`: what it is about, as known by now."""
 
     records: int = 0
+    what: str = ""
+
+
+class EpochMs(int):
+    """A time in epoch ms in a row: a number for programs; a table shows it as a time."""
 
 
 class Recorder(Protocol):
@@ -99,10 +110,28 @@ class Recorder(Protocol):
     def noted(self, action: str, who: str, what: str = "", why: str = "") -> AbstractContextManager[Tally]: ...
 
 
+class Unrecorded:
+    """The recorder of operations that are records of their own, as holds are."""
+
+    @contextmanager
+    def noted(self, _action: str, _who: str, _what: str = "", _why: str = "") -> Iterator[Tally]:
+        """Write nothing."""
+        yield Tally()
+
+
+OperationT = TypeVar("OperationT", bound=Operation)
+
+
+def carried_out(operation: OperationT) -> OperationT:
+    """Carry an operation out for a caller who waits for its end. Raises what `Operation.run` raises."""
+    operation.run(no_report, threading.Event())
+    return operation
+
+
 def run_recorded(operation: Operation, who: str, recorder: Recorder, report: Report, stop: threading.Event) -> None:
     """Carry an operation out, and record it. `who`: the user. Raises what `Operation.run` raises."""
     with recorder.noted(operation.action, who, operation.what, operation.why) as tally:
         try:
             operation.run(report, stop)
         finally:
-            tally.records = operation.changed
+            tally.records, tally.what = operation.changed, operation.what

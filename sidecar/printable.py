@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+_ERROR_OBJECT = re.compile(r'KafkaError\{[^"{}]*,str="(.*?)"\}')
+
+
+def without_error_objects(text: str) -> str:
+    """Return a text in which each error of the Kafka client, written as `KafkaError{…}`, is only its sentence."""
+    return _ERROR_OBJECT.sub(r"\1", text) if "KafkaError{" in text else text
+
 
 def plural(count: int, noun: str) -> str:
     """Return the count with its noun: `1 partition`, `2 retries`, `2 partitions or topics`."""

@@ -62,8 +62,8 @@ Values: TypeAlias = Mapping[str, object]
 class PolicyRecord(msgspec.Struct, frozen=True):
     """The group's policy: values as they are written in YAML, by bare keys such as `max_reconsume_times`.
 
-    `was` holds the previous values of the changed keys. `at` is epoch ms. Unknown keys are kept, because a newer
-    version wrote them.
+    `was` holds the previous values of the changed keys. `at` is epoch ms. `why` is the reason that was given; left out
+    if none was. Unknown keys are kept, because a newer version wrote them.
     """
 
     policy: dict[str, Any]
@@ -71,6 +71,7 @@ class PolicyRecord(msgspec.Struct, frozen=True):
     at: Long
     was: dict[str, Any] = {}
     v: Literal[1] = 1
+    why: Annotated[str, msgspec.Meta(max_length=LONGEST_WHY)] | msgspec.UnsetType = msgspec.UNSET
 
 
 # With `omit_defaults` only what a factory makes is always written.

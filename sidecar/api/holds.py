@@ -15,13 +15,14 @@ from starlette.responses import Response
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.core.pace.refusals import without_text
 from reconsume.sidecar.errors import ContractError, RecordError
-from reconsume.sidecar.group_policy.operations import HoldStore, planned_hold
+from reconsume.sidecar.group_policy.operations import BeginHold, HoldStore, ReleaseHolds, planned_hold
 from reconsume.sidecar.group_policy.state import rows_of
 from reconsume.sidecar.http.audit import NO_TOKEN, TOKEN_NAME
 from reconsume.sidecar.http.calls import Call, Caller, may_see_values
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields
 from reconsume.sidecar.http.problems import problem
+from reconsume.sidecar.operation import carried_out
 from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY
 
 PATH = "/v1/holds"
@@ -67,15 +68,16 @@ class HoldCalls:
             planned = planned_hold(named, everything=everything, lasts=lasts, why=why, who=who, topics=self._topics)
         except ContractError as fault:
             raise RefusedError(f"{str(fault)[0].upper()}{str(fault)[1:]}.") from None
-        changed = await self._writes(lambda: self._store().begin(planned))
-        return json_answer(rows_of(changed.records)[0], 201)
+        begun = await self._writes(lambda: carried_out(BeginHold(self._store(), planned)).begun)
+        assert begun is not None
+        return json_answer(rows_of(begun.records)[0], 201)
 
     async def release(self, request: Request) -> Response:
         """Write the release of a hold."""
         ident, who = request.path_params["id"], author_of(request)
 
         try:
-            await self._writes(lambda: self._store().release([ident], who))
+            await self._writes(lambda: carried_out(ReleaseHolds(self._store(), [ident], who)))
         except RecordError:
             return problem(404, "No such hold is in force; GET /v1/holds lists them.")
         return Response(status_code=204)

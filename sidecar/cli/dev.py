@@ -258,6 +258,8 @@ def tell(options: Options, links: Links) -> None:
     for line in links.moved():
         talk(line)
     talk(f"commands for this group: {hint('dlq list', links.file)}")
+    if options.sets:
+        talk(f"what --set gave is in this file, and not in {options.config}: so give each command this one")
     talk("the link to the dashboard signs you in once; afterwards, and for calls of operators, use this token:")
     talk(links.token)
     talk("Ctrl-C ends it all")

@@ -17,7 +17,7 @@ import typer
 from reconsume.sidecar.cli.terminal.arguments import duration
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
-from reconsume.sidecar.hints import hint
+from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.masking import text_without_secrets
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load
@@ -81,7 +81,7 @@ def explain(
     mains = settings.topic_names
     main = mains[0] if topic is None else topic
     if main not in mains:
-        raise typer.BadParameter(f"{main} is not a main topic of the group: {', '.join(mains)}")
+        raise typer.BadParameter(not_ours(main, mains))
     if delay is not None:
         options.output.rows(HOPS, hops_of(settings, main, delay))
         return

@@ -18,7 +18,7 @@ from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.dlq.letters import MOST_REDRIVES, Eligibility, fault_of_text
 from reconsume.sidecar.dlq.preview import preview, snippet
 from reconsume.sidecar.find.match import EVERY_FIELD, RETRIES, Field, Match, Query, Where, origin_in
-from reconsume.sidecar.hints import hint
+from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.printable import plural, printable
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
@@ -126,7 +126,7 @@ def search(
     )
 
     if query.topic is not None and query.topic not in settings.topic_names:
-        raise typer.BadParameter(f"{query.topic!r} is none of the group's topics: {', '.join(settings.topic_names)}")
+        raise typer.BadParameter(not_ours(query.topic, settings.topic_names))
     bounds: SearchBounds = SearchBounds(limit, most_bytes, time.monotonic() + LONGEST)
     with progress_bar("offsets searched") as tell:
         return find(settings, build_policy(settings, CLIENT), query, bounds, tell, values=True, whole=whole)

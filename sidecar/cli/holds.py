@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reconsume.sidecar.cli.dlq.filters import DryRun
 from reconsume.sidecar.cli.terminal.arguments import author, duration
-from reconsume.sidecar.cli.terminal.confirm import NeverAsks, Yes, is_to_go_on
-from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
+from reconsume.sidecar.cli.terminal.confirm import NeverAsks, Yes
+from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.operation import carry_out
 from reconsume.sidecar.cli.terminal.options import Options
-from reconsume.sidecar.cli.terminal.output import Format, Output, Row, clock, talk
-from reconsume.sidecar.clock import wall
+from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.errors import ContractError
-from reconsume.sidecar.hints import hint
-from reconsume.sidecar.printable import plural, printable
-from reconsume.topics.durations import render_duration
-from reconsume.topics.hold_record import HoldRecord
+from reconsume.sidecar.operation import Unrecorded
+from reconsume.sidecar.printable import plural
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.group_policy.operations import HoldsChanged, HoldsThere, HoldStore
+    from reconsume.sidecar.group_policy.operations import HoldStore
     from reconsume.sidecar.settings.model import Settings
 
-COLUMNS = ("id", "what", "ends_in", "until", "who", "why")
-
+WAITS_IN_MEMORY = (
+    "warning: what follows a held key waits in memory; at its share of it a partition pauses, with other keys"
+)
 Who = Annotated[str | None, typer.Option("--who", help="Who does it; user@host by default.")]
 
 
@@ -65,7 +63,7 @@ def hold(
     """
     settings, store = open_holds(options)
     named = {"topic": topic, "level": level, "key": key, "key_base64": key_base64}
-    from reconsume.sidecar.group_policy.operations import planned_hold
+    from reconsume.sidecar.group_policy.operations import CONFIRMED_WITHIN, BeginHold, planned_hold
 
     lasts_ms, by = duration(lasts, "--for"), author(who)
     try:
@@ -74,19 +72,9 @@ def hold(
         )
     except ContractError as fault:
         raise typer.BadParameter(str(fault)) from None
-    row = row_of("", planned)
-    warn(settings, planned, store.read())
-    question = f"Hold {row['what']} for {row['ends_in']}?"
-    plan = printed(row, options.output.format if dry_run else Format.TABLE)
-    if not is_to_go_on(
-        options.output, COLUMNS, plan, question, dry_run=dry_run, yes=yes, nothing="nothing was written"
-    ):
-        return DONE
-    changed = store.begin(planned)
-    ((ident, record),) = changed.records.items()
-    talk(f"hold {ident} is written, until {clock(record.until)} or `{hint(f'release {ident}')}`")
-    options.output.rows_after([plan], COLUMNS, [printed(row_of(ident, record), options.output.format)])
-    return confirmed(store, changed, "obeyed")
+    in_memory = planned.key is not None and settings.deliver.order != "none"
+    operation = BeginHold(store, planned, [WAITS_IN_MEMORY] if in_memory else [], CONFIRMED_WITHIN)
+    return carry_out(options, operation, by, Unrecorded(), yes=yes, dry_run=dry_run)
 
 
 def release(
@@ -110,29 +98,11 @@ def release(
     if bool(idents) == everything:
         raise typer.BadParameter("give the ids of holds, or --all")
     _, store = open_holds(options)
-    there = store.read()
-    chosen, newer = tuple(dict.fromkeys(idents or there.live)), there.newer if everything else ()
-    if not chosen and not newer:
-        talk("no hold is in force")
-        return DONE
-    changed = store.release(chosen, author(who), newer)
-    talk(f"released {plural(len(chosen) + len(newer), 'hold')}")
-    if newer:
-        talk(f"a newer version wrote {', '.join(newer)}")
-    show(options.output, {ident: there.live[ident] for ident in chosen})
-    return confirmed(store, changed, "released")
+    from reconsume.sidecar.group_policy.operations import CONFIRMED_WITHIN, ReleaseHolds
 
-
-def confirmed(store: HoldStore, changed: HoldsChanged, what: str) -> int:
-    """Wait until every live instance obeys; return the exit code. `what`: what they are to confirm, in one word."""
-    if not changed.live:
-        talk("no instance is running; those that start read it before they deliver")
-        return DONE
-    if silent := store.unconfirmed(changed):
-        talk(f"warning: not confirmed within 10 s that it is {what}, by {', '.join(silent)}: look at these instances")
-        return PARTLY
-    talk(f"{what} by {plural(len(changed.live), 'instance')}")
-    return DONE
+    by = author(who)
+    operation = ReleaseHolds(store, idents or (), by, everything=everything, confirmed_within=CONFIRMED_WITHIN)
+    return carry_out(options, operation, by, Unrecorded(), yes=True)
 
 
 def holds(options: Options) -> int:
@@ -143,10 +113,13 @@ def holds(options: Options) -> int:
       reconsume holds -o table
     """
     _, store = open_holds(options)
+    from reconsume.sidecar.group_policy.operations import HOLD_COLUMNS, hold_row, ignored_remarks
+
     there = store.read()
-    tell_ignored(there)
+    for remark in ignored_remarks(there):
+        talk(remark)
     talk(f"{plural(len(there.live), 'hold')} in force")
-    show(options.output, there.live)
+    options.output.rows(HOLD_COLUMNS, [hold_row(ident, record) for ident, record in there.live.items()])
     return DONE
 
 
@@ -160,35 +133,3 @@ def open_holds(options: Options) -> tuple[Settings, HoldStore]:
     if settings.deliver.broadcast:
         raise typer.BadParameter("deliver.broadcast: instances of a broadcast follow no policy topic, and no hold")
     return settings, HoldStore(settings.kafka, settings.names)
-
-
-def warn(settings: Settings, planned: HoldRecord, there: HoldsThere) -> None:
-    """Say what the person may not expect of this hold."""
-    tell_ignored(there)
-    if planned.key is not None and settings.deliver.order != "none":
-        talk("warning: what follows a held key waits in memory; at its share of it a partition pauses, with other keys")
-
-
-def tell_ignored(there: HoldsThere) -> None:
-    """Warn of holds that no instance obeys."""
-    for why in there.ignored[:5]:
-        talk(f"warning: not obeyed: {printable(why)}")
-
-
-def show(output: Output, records: Mapping[str, HoldRecord]) -> None:
-    """Print holds, by their ids."""
-    output.rows(COLUMNS, [printed(row_of(ident, record), output.format) for ident, record in records.items()])
-
-
-def printed(row: Row, form: Format) -> Row:
-    """Return the row of a hold; for a table with its end in readable form."""
-    until = row["until"]
-    return {**row, "until": clock(until)} if form is Format.TABLE and isinstance(until, int) else row
-
-
-def row_of(ident: str, record: HoldRecord) -> Row:
-    """Return a hold as a row."""
-    from reconsume.sidecar.group_policy.state import rows_of
-
-    (row,) = rows_of({ident: record})
-    return {**row, "ends_in": render_duration(max(0, record.until - wall()) // 1000 * 1000)}

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from reconsume.sidecar.cli.terminal.options import Options, Texts
 from reconsume.sidecar.cli.terminal.output import talk, write
 from reconsume.sidecar.deploy.annotations import faults
-from reconsume.sidecar.deploy.manifest_file import Change, Changed, change_all
-from reconsume.sidecar.deploy.workload import WrongManifestError, annotations_of, with_sidecar, without_sidecar
+from reconsume.sidecar.deploy.choice import choose, expect_one_workload_each
+from reconsume.sidecar.deploy.manifest_file import Changed, ManifestFile
+from reconsume.sidecar.deploy.workload import (
+    WrongManifestError,
+    annotations_of,
+    name_of,
+    with_sidecar,
+    without_sidecar,
+)
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import read_given, read_stream, replace_file
 
@@ -57,20 +66,30 @@ def inject(
             "--plain/--native", help="An ordinary container, for Kubernetes before 1.29, or a native sidecar."
         ),
     ] = None,
+    workloads: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--workload", metavar="KIND/NAME", help="Put it into this one, as deployment/orders; may be repeated."
+        ),
+    ] = None,
+    many: Annotated[bool, typer.Option("--many", help="One group in several workloads is meant.")] = False,
     _yes: NeverAsks = False,
     **annotations: str | None,
-) -> None:
+) -> int:
     """Put the sidecar into the pods of a manifest.
 
-    Into each Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob and Pod, also in a List; the rest is passed
-    on as it is, with its comments and its order. What is given is kept in annotations of the pod (reconsume.io/group
-    and so on): a second run needs no options, changes nothing, and follows annotations that were edited. An empty value
-    takes one back. The label reconsume.io/inject: "false" keeps a workload as it is.
+    Into the workloads with the label reconsume.io/inject: "true", or those of --workload, or the only one that there
+    is: a Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob, Pod or Rollout of Argo, also in a List. Never
+    into a hook of Helm or Argo CD, or where the label says "false". The rest is passed on as it is, with its comments
+    and its order. What is given is kept in annotations of the pod (reconsume.io/group and so on): a second run needs no
+    options, changes nothing, and follows annotations that were edited. An empty value takes one back.
+    Ends with 1 when several workloads are there and none is chosen, or two would be one group without --many, and with
+    3 when what is chosen has a pod template that is not understood.
 
     \b
     Examples:
       reconsume inject -f deploy.yaml --config-map billing --url http://127.0.0.1:8080/events | kubectl apply -f -
-      kustomize build . | reconsume inject -f - --config-map reconsume
+      kustomize build . | reconsume inject -f - --config-map orders --workload deployment/orders
       reconsume inject -f deploy.yaml -i --group billing --topics orders --mode pull --bootstrap-servers kafka:9092
     """
     options.expect_no_format("the manifest is printed as it is")
@@ -80,39 +99,76 @@ def inject(
         annotations["container"] = "plain" if plain else ""
     if remove and any(value is not None for value in annotations.values()):
         raise typer.BadParameter("--remove takes the sidecar out, so leave out what it shall be")
-    change_files(files, change_of(annotations, remove), in_place=in_place)
+    manifests = read_all(files)
+    if remove:
+        return print_changed([file.changed(without_sidecar) for file in manifests], files, in_place=in_place)
+    choice = choose([one for file in manifests for one in file.objects()], [name.lower() for name in workloads or ()])
+    if not many:
+        expect_one_workload_each(choice.chosen, lambda one: group_of(one, annotations))
+    code = print_changed(put_in(manifests, choice.chosen, annotations), files, in_place=in_place)
+    for one in choice.unknown:
+        talk(
+            f"{name_of(one)}: has the template of a pod, and {one.get('apiVersion')} {one['kind']} is not a kind that "
+            "is known: it is as it was; put the container in by a patch"
+        )
+    return PARTLY if choice.unknown else code
 
 
-def change_of(options: dict[str, str | None], remove: bool) -> Change:
-    """Return the change to make to each workload."""
+def group_of(workload: dict[str, Any], options: dict[str, str | None]) -> object:
+    """Return what names the group of a workload's sidecar; for a malformed workload something of its own."""
+    try:
+        annotations = annotations_of(workload).over(options)
+    except WrongManifestError:
+        return id(workload)
+    return annotations.config_map, annotations.group
 
-    def put_in(workload: dict[str, Any]) -> dict[str, Any]:
+
+def put_in(
+    manifests: Iterable[ManifestFile], chosen: Iterable[dict[str, Any]], options: dict[str, str | None]
+) -> list[Changed]:
+    """Put the sidecar into the chosen workloads of all files. Raises ConfigError with all faults."""
+    wanted = set(map(id, chosen))
+
+    def put(workload: dict[str, Any]) -> dict[str, Any]:
         annotations = annotations_of(workload).over(options)
         if wrong := faults(annotations):
             raise WrongManifestError("; ".join(wrong))
         return with_sidecar(workload, annotations)
 
-    return without_sidecar if remove else put_in
-
-
-def change_files(files: list[str], change: Change, *, in_place: bool) -> None:
-    """Change all files, or none if one of them cannot be changed. Raises ConfigError with all problems."""
-    changed: list[tuple[str, Changed]] = []
-    problems: list[str] = []
-    for name in files:
+    changed, problems = list[Changed](), list[str]()
+    for file in manifests:
         try:
-            changed.append((name, change_all("stdin" if name == STDIN else name, read(name), change)))
+            changed.append(file.changed(put, lambda one: id(one) in wanted))
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    for name, result in changed:
+    return changed
+
+
+def read_all(files: list[str]) -> list[ManifestFile]:
+    """Read every file. Raises ConfigError with all problems."""
+    manifests, problems = list[ManifestFile](), list[str]()
+    for name in files:
+        try:
+            manifests.append(ManifestFile("stdin" if name == STDIN else name, read(name)))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return manifests
+
+
+def print_changed(changed: list[Changed], files: list[str], *, in_place: bool) -> int:
+    """Say what was done with each object, and print or write the files. Return the exit code."""
+    for name, result in zip(files, changed, strict=True):
         for row in result.objects:
             talk(f"{row.what}: {row.state}")
         if in_place:
             replace_file(Path(name), result.text)
     if not in_place:
-        print_all([result.text for _, result in changed])
+        print_all([result.text for result in changed])
+    return DONE
 
 
 def read(name: str) -> str:

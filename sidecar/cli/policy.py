@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from msgspec import UNSET
 
 from reconsume.sidecar.cli.explain import parks_in
 from reconsume.sidecar.cli.terminal.arguments import author
@@ -22,6 +23,7 @@ from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.dlq.settle_request import fault_of_why
 from reconsume.sidecar.errors import ConfigError, ContractError
 from reconsume.sidecar.files import read_plain
 from reconsume.sidecar.hints import ABSENT, hint
@@ -80,7 +82,8 @@ def show(options: Options) -> None:
     current = in_force(settings, state)
     record, origins = current.record, current.origins(settings)
     values = policy_values(current.settings)
-    talk("no policy is set for the group" if record is None else f"set by {record.who} at {clock(record.at)}")
+    because = f", because {record.why}" if record is not None and record.why else ""
+    talk("no policy is set for the group" if record is None else f"set by {record.who} at {clock(record.at)}{because}")
     if record is not None and record.was:
         talk(f"before: {', '.join(f'{key}={flow(value)}' for key, value in record.was.items())}")
     if current.agreed is not None:
@@ -99,6 +102,7 @@ Unset = Annotated[
     typer.Option("--unset", metavar="KEY", help="Let each instance's configuration decide again; may be repeated."),
 ]
 Who = Annotated[str | None, typer.Option("--who", help="Who changes it; user@host by default.")]
+Why = Annotated[str, typer.Option("--why", help="The reason, for whoever looks later.")]
 Replace = Annotated[
     bool,
     typer.Option(
@@ -115,6 +119,7 @@ def set_(
     assignments: Assignments = None,
     unset: Unset = None,
     who: Who = None,
+    why: Why = "",
     yes: Yes = False,
     dry_run: DryRun = False,
     replace: Replace = False,
@@ -126,19 +131,21 @@ def set_(
 
     \b
     Examples:
-      reconsume policy set max_reconsume_times=3 timeout=30s
+      reconsume policy set max_reconsume_times=3 timeout=30s --why "the ledger is slow this week"
       reconsume policy set 'ladder=[10s, 1m, 10m]' --yes
       reconsume policy set 'rules.busy={reasons: [http-409], ladder: [1m, 5m]}'
       reconsume policy set rules.busy=null
       reconsume policy set --unset ladder
     """
     pairs, dropped = read_pairs(assignments or [], unset or [])
+    expect_reason(why)
     file, store = look(options)
     state = read_to_change(store, replace=replace)
     assigned = read_assignments(in_force(file, state).settings, pairs, "policy set")
     before = policy_of(state)
     kept = {key: value for key, value in before.items() if key not in dropped}
-    return carry_out(options, Change(file, store, state, kept | assigned), who, yes=yes, dry_run=dry_run)
+    change = Change(file, store, state, kept | assigned, author(who), why)
+    return carry_out(options, change, yes=yes, dry_run=dry_run)
 
 
 PolicyFile = Annotated[
@@ -154,6 +161,7 @@ def apply(
     options: Options,
     file: PolicyFile,
     who: Who = None,
+    why: Why = "",
     yes: Yes = False,
     dry_run: DriftDryRun = False,
     replace: Replace = False,
@@ -169,10 +177,11 @@ def apply(
       reconsume policy apply -f policy.yaml --dry-run
       reconsume policy apply -f policy.yaml --yes --who ci
     """
+    expect_reason(why)
     settings, store = look(options)
     wanted = read_policy(file, settings)
     state = read_to_change(store, replace=replace)
-    code = carry_out(options, Change(settings, store, state, wanted), who, yes=yes, dry_run=dry_run)
+    code = carry_out(options, Change(settings, store, state, wanted, author(who), why), yes=yes, dry_run=dry_run)
     return code if code is None or not dry_run else PARTLY
 
 
@@ -183,14 +192,16 @@ class Change(NamedTuple):
     store: PolicyStore
     state: ControlState
     wanted: Mapping[str, object]
+    who: str
+    why: str
 
 
-def carry_out(options: Options, change: Change, who: str | None, *, yes: bool, dry_run: bool) -> int | None:
+def carry_out(options: Options, change: Change, *, yes: bool, dry_run: bool) -> int | None:
     """Show what would change, ask, and write it. Return 0 if something changes, or would; otherwise None."""
-    file, store, state, wanted = change
+    file, store, state, wanted, who, why = change
     old = in_force(file, state).settings
     new = overridden(in_force(file, state, with_policy=False).settings, wanted)
-    rows, by = plan_of(policy_of(state), wanted, old, new), author(who)
+    rows = plan_of(policy_of(state), wanted, old, new)
     if not rows:
         talk("nothing would change")
         return None
@@ -207,12 +218,18 @@ def carry_out(options: Options, change: Change, who: str | None, *, yes: bool, d
         if not yes:
             ask(f"Set {plural(len(rows), 'value')} for the whole group?")
         was = {str(row["key"]): row["old"] for row in rows}
-        written = store.write(fitting(PolicyRecord(dict(wanted), by, wall(), was)), state)
+        written = store.write(fitting(PolicyRecord(dict(wanted), who, wall(), was, why=why or UNSET)), state)
         for name in written.replaced:
             talk(f"warning: {name} has written a policy meanwhile, and this one replaces it")
         talk(f"written to {file.names.policy} at offset {written.offset}; the instances follow within seconds")
     options.output.rows_after(rows, PLAN, rows)
     return DONE
+
+
+def expect_reason(why: str) -> None:
+    """Raise BadParameter if a reason is given that no record may have."""
+    if why and (fault := fault_of_why(why)):
+        raise typer.BadParameter(f"--why: {fault}")
 
 
 def look(options: Options) -> tuple[Settings, PolicyStore]:
@@ -294,7 +311,7 @@ def fitting(record: PolicyRecord) -> PolicyRecord:
     known, was = (
         {key: value for key, value in values.items() if key in KEYS} for values in (record.policy, record.was)
     )
-    return PolicyRecord(known, record.who, record.at, was)
+    return PolicyRecord(known, record.who, record.at, was, why=record.why)
 
 
 def warn_of_short_waits(old: Settings, new: Settings, state: ControlState) -> None:

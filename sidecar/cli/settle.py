@@ -31,7 +31,7 @@ from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.dlq.letters import Eligibility
 from reconsume.sidecar.dlq.settle_request import NotWaitingError, SettleRequest, fault_of_why
 from reconsume.sidecar.errors import ConfigError, LetterError
-from reconsume.sidecar.hints import hint
+from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.operation import Operation, Report
 from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW
@@ -135,7 +135,7 @@ def parked_keys(group: OpenGroup, request: SettleRequest, topics: Sequence[str],
     if settings.order_by is None:
         raise ConfigError("deliver.order is none: only what waits in order is ever parked")
     if strange := [topic for topic in topics if topic not in settings.topic_names]:
-        raise typer.BadParameter(f"{printable(strange[0])!r} is none of the group's topics")
+        raise typer.BadParameter(not_ours(strange[0], settings.topic_names))
     settler, chosen = Settler(group.letters, settings.order_by), sorted(set(topics)) or settings.topic_names
     return SettleParked(settler, chosen, sorted(set(reasons)), request, key_fields, remarks)
 

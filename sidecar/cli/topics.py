@@ -28,7 +28,7 @@ from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Row, talk
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.errors import ContractError
-from reconsume.sidecar.hints import hint
+from reconsume.sidecar.hints import hint, suggestion
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import levels_of
@@ -258,8 +258,11 @@ def look(options: Options) -> tuple[Cluster, Settings, list[Step]]:
     cluster = Cluster(settings.kafka)
     mains = cluster.find(settings.topic_names)
     if absent := [name for name in settings.topic_names if name not in mains]:
+        there = cluster.topic_names()
+        questions = {name: suggestion(name, there) for name in absent}
+        named = ", ".join(f"{name} ({question})" if question else name for name, question in questions.items())
         raise ContractError(
-            f"no such main topic: {', '.join(absent)}; create it first, since the group's own topics follow the main "
+            f"no such main topic: {named}; create it first, since the group's own topics follow the main "
             f"topics' partitions, replicas and sizes, for example by `{creating(settings, absent)}`"
         )
     sources = [source_of(mains[name]) for name in settings.topic_names]

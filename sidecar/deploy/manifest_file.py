@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from reconsume.sidecar.deploy.workload import WrongManifestError, has_sidecar, is_workload, opts_out
+from reconsume.sidecar.deploy.workload import WrongManifestError, has_sidecar, is_workload, name_of
 from reconsume.sidecar.deploy.yaml_edit import CannotReviseError, revise
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.settings.yaml_text import load_manifest
+from reconsume.sidecar.settings.yaml_text import described, load_manifest
 
 SEPARATOR = re.compile(r"^(?:%[^\n]*\n)*---(?=\s|$)", re.MULTILINE)
 """A line that begins so ends the document before it, wherever it stands (YAML 1.2, 9.1.2). Directives before it are
@@ -23,6 +23,9 @@ Object = dict[str, Any]
 Change = Callable[[Object], Object]
 
 
+SCALER = "HorizontalPodAutoscaler"
+
+
 class State(StrEnum):
     """The result for an object."""
 
@@ -31,6 +34,7 @@ class State(StrEnum):
     REMOVED = "sidecar removed"
     SAME = "unchanged"
     PASSED = "passed over"
+    SCALES = "passed over; where it scales by CPU, the request of the sidecar is a part of the sum"
 
 
 class Done(NamedTuple):
@@ -47,27 +51,60 @@ class Changed(NamedTuple):
     objects: tuple[Done, ...]
 
 
+class Document(NamedTuple):
+    """A document, or the separator between two. `line`: the number of its first line, from 0."""
+
+    line: int
+    text: str
+    value: Any = None
+
+
+class ManifestFile:
+    """A file of manifests, read. Raises ConfigError with every fault of its YAML."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self._documents, problems = list[Document](), list[str]()
+        for line, source in split(text):
+            try:
+                value = None if SEPARATOR.fullmatch(source) else load_manifest(source, LARGEST)
+                self._documents.append(Document(line, source, value))
+                for one in objects_in(value):
+                    if not isinstance(one, dict) or not isinstance(one.get("kind"), str):
+                        raise WrongManifestError("it has no kind, so it is nothing of Kubernetes")
+            except yaml.YAMLError as error:
+                where, words = described(error, source, line + 1)
+                problems.append(f"{name}, {where}: {words}" if where else f"{name}: {words}")
+            except WrongManifestError as error:
+                problems.append(f"{name}, the document from line {line + 1}: {error}")
+        if not problems and all(document.value is None for document in self._documents):
+            problems.append(f"{name}: holds nothing of Kubernetes")
+        if problems:
+            raise ConfigError(problems)
+
+    def objects(self) -> Iterator[Object]:
+        """Yield every object, those of a List too."""
+        for document in self._documents:
+            yield from objects_in(document.value)
+
+    def changed(self, change: Change, is_chosen: Callable[[Object], bool] = is_workload) -> Changed:
+        """Return the text with `change` made to every chosen workload. Raises ConfigError with all faults."""
+        texts, done, problems = list[str](), list[Done](), list[str]()
+        for document in self._documents:
+            try:
+                new, rows = _changed(document.value, change, is_chosen)
+                texts.append(document.text if new is document.value else revise(document.text, document.value, new))
+                done += rows
+            except (WrongManifestError, CannotReviseError) as error:
+                problems.append(f"{self.name}, the document from line {document.line + 1}: {error}")
+        if problems:
+            raise ConfigError(problems)
+        return Changed("".join(texts), tuple(done))
+
+
 def change_all(name: str, text: str, change: Change) -> Changed:
     """Return the text of the file `name` with `change` made to every workload. Raises ConfigError with all faults."""
-    documents, done, problems = [], [], []
-    for line, document in split(text):
-        if SEPARATOR.fullmatch(document):
-            documents.append(document)
-            continue
-        try:
-            old = load_manifest(document, LARGEST)
-            new, rows = _changed(old, change)
-            documents.append(revise(document, old, new))
-            done += rows
-        except yaml.YAMLError as error:
-            problems.append(f"{name}{_where(error, line)}")
-        except (WrongManifestError, CannotReviseError) as error:
-            problems.append(f"{name}, the document from line {line + 1}: {error}")
-    if not problems and not done:
-        problems.append(f"{name}: holds nothing of Kubernetes")
-    if problems:
-        raise ConfigError(problems)
-    return Changed("".join(documents), tuple(done))
+    return ManifestFile(name, text).changed(change)
 
 
 def split(text: str) -> Iterator[tuple[int, str]]:
@@ -80,24 +117,29 @@ def split(text: str) -> Iterator[tuple[int, str]]:
     yield text.count("\n", 0, start), text[start:]
 
 
-def _changed(document: object, change: Change) -> tuple[object, list[Done]]:
+def objects_in(value: Any) -> Iterator[Any]:
+    """Yield what a document holds: itself, or the items of a list."""
+    if isinstance(value, dict) and isinstance(value.get("kind"), str) and _is_list(value) and value["items"]:
+        for item in value["items"]:
+            yield from objects_in(item)
+    elif value is not None:
+        yield value
+
+
+def _changed(document: Any, change: Change, is_chosen: Callable[[Object], bool]) -> tuple[object, list[Done]]:
     """Return the changed document, and the result for each object in it. Raises WrongManifestError."""
     if document is None:
         return None, []
-    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise WrongManifestError("it has no kind, so it is nothing of Kubernetes")
     if _is_list(document) and document["items"]:
-        pairs = [_changed(item, change) for item in document["items"]]
+        pairs = [_changed(item, change, is_chosen) for item in document["items"]]
         return {**document, "items": [new for new, _ in pairs]}, [row for _, rows in pairs for row in rows]
-    if not is_workload(document):
-        return document, [Done(_name(document), State.PASSED)]
+    if not is_chosen(document):
+        return document, [Done(name_of(document), State.SCALES if document["kind"] == SCALER else State.PASSED)]
     try:
-        if opts_out(document):
-            return document, [Done(_name(document), State.PASSED)]
         new = change(document)
-        return new, [Done(_name(document), _state(document, new))]
+        return new, [Done(name_of(document), _state(document, new))]
     except WrongManifestError as error:
-        raise WrongManifestError(f"{_name(document)}: {error}") from error
+        raise WrongManifestError(f"{name_of(document)}: {error}") from error
 
 
 def _is_list(document: Object) -> bool:
@@ -118,16 +160,3 @@ def _state(old: Object, new: Object) -> State:
     if not has_sidecar(new):
         return State.REMOVED
     return State.UPDATED if has_sidecar(old) else State.ADDED
-
-
-def _name(document: Object) -> str:
-    metadata = document.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    return f"{document['kind'].lower()}/{metadata.get('name') or metadata.get('generateName') or '?'}"
-
-
-def _where(error: yaml.YAMLError, line: int) -> str:
-    """Return the line of the file, and the parser's message."""
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-    return f": {problem}" if mark is None else f", line {line + mark.line + 1}: {problem}"

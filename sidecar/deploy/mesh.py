@@ -16,6 +16,8 @@ LEFT_OUT = {
     "linkerd": ("config.linkerd.io/skip-inbound-ports", "config.linkerd.io/skip-outbound-ports"),
 }
 """By mesh: the annotations of a pod that name the ports which come in, and go out, past the proxy."""
+PROXIES = {"istio": ("istio-init", "istio-proxy"), "linkerd": ("linkerd-init", "linkerd-proxy")}
+"""By mesh: its own init containers, where they are in the manifest."""
 
 
 def mesh_annotations(annotations: SidecarAnnotations) -> dict[str, str]:

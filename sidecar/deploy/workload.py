@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from reconsume.sidecar.deploy.annotations import (
@@ -15,7 +15,7 @@ from reconsume.sidecar.deploy.annotations import (
     read_annotations,
 )
 from reconsume.sidecar.deploy.container import GRACE, NAME, PROBE_PORT, container, is_ours, volumes
-from reconsume.sidecar.deploy.mesh import lacks, mesh_annotations
+from reconsume.sidecar.deploy.mesh import PROXIES, lacks, mesh_annotations
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "Pod": (),
@@ -23,13 +23,16 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "StatefulSet": ("spec", "template"),
     "DaemonSet": ("spec", "template"),
     "ReplicaSet": ("spec", "template"),
+    "Rollout": ("spec", "template"),
     "Job": ("spec", "template"),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
 """The path to the pod in each kind."""
 ENDING = ("Job", "CronJob")
 GRACE_PERIOD = "terminationGracePeriodSeconds"
-API = {"Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
+API = {"Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1", "Rollout": "argoproj.io/v1alpha1"}
+HOOKS = ("helm.sh/hook", "argocd.argoproj.io/hook")
+"""Annotations of what runs once around a deployment: a test, a migration."""
 
 Object = dict[str, Any]
 
@@ -43,13 +46,46 @@ def is_workload(document: object) -> bool:
     if not isinstance(document, dict):
         return False
     kind = document.get("kind")
-    return isinstance(kind, str) and document.get("apiVersion") == API.get(kind, "apps/v1") and kind in TEMPLATES
+    if not isinstance(kind, str) or document.get("apiVersion") != API.get(kind, "apps/v1") or kind not in TEMPLATES:
+        return False
+    return kind != "Rollout" or "workloadRef" not in (document.get("spec") or {})  # else its pods are a Deployment's
 
 
-def opts_out(document: Object) -> bool:
-    """Whether the label that asks for a sidecar is false on the workload or its pod. Raises WrongManifestError."""
-    labels = [(one.get("metadata") or {}).get("labels") or {} for one in (document, _pod(document))]
-    return any(str(labelled[LABEL]).lower() == "false" for labelled in labels if LABEL in labelled)
+def has_unknown_pods(document: Object) -> bool:
+    """Whether an object that is no workload has the template of a pod, as a Service of Knative has."""
+    node: Any = document
+    for key in ("spec", "template", "spec", "containers"):
+        node = node.get(key) if isinstance(node, dict) else None
+    return isinstance(node, list) and not is_workload(document)
+
+
+def is_hook(document: Object) -> bool:
+    """Whether an object is a hook of Helm or Argo CD."""
+    return any(key in _metadata(document, "annotations") for key in HOOKS)
+
+
+def wish_of(document: Object) -> bool | None:
+    """Return what the label reconsume.io/inject says on the object or its pod; None without one, or with another
+    value. False wins."""
+    template = document
+    for key in TEMPLATES.get(document["kind"], ("spec", "template")):
+        template = template.get(key) if isinstance(template.get(key), dict) else {}  # type: ignore[assignment]
+    labels = [_metadata(one, "labels") for one in (document, template)]
+    wishes = {str(labelled[LABEL]).lower() for labelled in labels if LABEL in labelled}
+    return False if "false" in wishes else True if "true" in wishes else None
+
+
+def _metadata(document: Object, key: str) -> Mapping[str, Any]:
+    metadata = document.get("metadata")
+    values = metadata.get(key) if isinstance(metadata, dict) else None
+    return values if isinstance(values, dict) else {}
+
+
+def name_of(document: Object) -> str:
+    """Return the kind and the name of an object, such as `deployment/orders`."""
+    metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return f"{document['kind'].lower()}/{metadata.get('name') or metadata.get('generateName') or '?'}"
 
 
 def has_sidecar(document: Object) -> bool:
@@ -76,6 +112,8 @@ def with_sidecar(document: Object, annotations: SidecarAnnotations) -> Object:
     _describe(pod, annotations)
     kind, other = ("containers", "initContainers") if annotations.plain else ("initContainers", "containers")
     _drop(spec, other, NAME.__eq__)
+    if not annotations.plain:
+        _make_first(spec, NAME, PROXIES.get(annotations.mesh, ()))
     if spec.get(GRACE_PERIOD) is None:
         spec[GRACE_PERIOD] = GRACE
         pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), ADDED_GRACE: str(GRACE)}
@@ -192,6 +230,19 @@ def _put(spec: Object, kind: str, items: list[Object], ours: Callable[[str], boo
     there = spec.get(kind) or []
     kept = [wanted.pop(item["name"], item) for item in there if item["name"] in wanted or not ours(item["name"])]
     _set(spec, kind, kept + list(wanted.values()))
+
+
+def _make_first(spec: Object, name: str, proxies: Collection[str]) -> None:
+    """Make a place for the sidecar before all other init containers, but behind those of a mesh.
+
+    The Kustomize component and the admission policy put it there as well: it runs before a migration that may wait for
+    Kafka, and behind what a mesh needs to reach the network.
+    """
+    there = spec.get("initContainers") or []
+    items = [item for item in there if item["name"] != name]
+    ours = next((item for item in there if item["name"] == name), {"name": name})
+    number = max((index + 1 for index, item in enumerate(items) if item["name"] in proxies), default=0)
+    spec["initContainers"] = [*items[:number], ours, *items[number:]]
 
 
 def _drop(spec: Object, kind: str, ours: Callable[[str], bool]) -> None:

@@ -8,9 +8,11 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.hints import suggestion
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import teller_config
 from reconsume.sidecar.kafka.clients import make_client
+from reconsume.sidecar.printable import without_error_objects
 
 WITHIN = 10.0
 """Seconds for the broker to take the record."""
@@ -42,8 +44,10 @@ def produce(
     The topic is never created. `kafka`: librdkafka's properties. Raises ContractError if there is no such topic,
     BrokerError if the broker does not take the record.
     """
-    if not Cluster(kafka, CLIENT).find([topic]):
-        raise ContractError(f"there is no topic {topic}")
+    cluster = Cluster(kafka, CLIENT)
+    if not cluster.find([topic]):
+        question = suggestion(topic, cluster.topic_names())
+        raise ContractError(f"there is no topic {topic}" + (f"; {question}" if question else ""))
     faults: list[str] = []
     landed: list[Message] = []
 
@@ -57,7 +61,7 @@ def produce(
         producer = make_client(Producer, {**config, "allow.auto.create.topics": False})
         producer.produce(topic, value, key, headers=list(headers), on_delivery=done)
     except (KafkaException, BufferError) as error:
-        raise BrokerError(f"the record cannot be produced: {error}") from error
+        raise BrokerError(f"the record cannot be produced: {without_error_objects(str(error))}") from error
     producer.flush(WITHIN + 1)
     if faults or not landed:
         raise BrokerError(f"the record is not in {topic}: {faults[0] if faults else 'the broker does not answer'}")

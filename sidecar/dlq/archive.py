@@ -4,9 +4,12 @@ One line is one letter: `{"v": 1, "id", "reason", "place", "timestamp", "key_bas
 base64], …]}`, with `"copy": true` if another letter with its id and attempt counts. null is not the same as empty. The
 topic that a letter is imported to follows from its main topic, never from the file.
 
-An import reads the file once to see that every line is good, and then in parts that fit into memory. For each part it
-looks at the whole DLQ (`Importer`), writes what is missing, and redrives the letters whose line has another value. The
-commands `dlq export` and `dlq import` call it, and the dashboard's export; one thread does one import.
+An import (`ImportLetters`) reads the file in parts that fit into memory: once for its plan, which also sees that every
+line is good, and once to carry it out. For each part it looks at the whole DLQ (`Importer`), writes what is missing,
+and redrives the letters whose line has another value. One thread does one import.
+
+A file is anybody's: it is weighed before it is taken in. The file, its lines, the letters in it and the headers of each
+have a bound, so that an import stays within 256 MiB whatever the file holds.
 """
 
 from __future__ import annotations
@@ -14,9 +17,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
 import threading
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,38 +30,43 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition, Record, weight_of
 from reconsume.sidecar.dlq.copies import rank_of
 from reconsume.sidecar.dlq.dead_letters import DeadLetters, Layout, LetterScan, Scan
-from reconsume.sidecar.dlq.letters import Eligibility, Letter, read_letter
+from reconsume.sidecar.dlq.letters import Eligibility, Letter, read_letter, target_of
 from reconsume.sidecar.dlq.producer import MOST_LETTERS, DlqProducer, LetterWriter
-from reconsume.sidecar.dlq.redriver import redrive_edited
+from reconsume.sidecar.dlq.redriver import PlanCounts, redrive_edited
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import open_plain
 from reconsume.sidecar.kafka.committer.write_apart import copy_sizes
-from reconsume.sidecar.operation import Report
-from reconsume.sidecar.printable import printable_json
+from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status, no_report
+from reconsume.sidecar.printable import plural, printable_json
+from reconsume.topics.retry_headers import MOST_HEADERS
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import DeadLetter
 
 PIECE = 32 * 1024 * 1024
 """Bytes (`Record.weight`) of letters that an import holds at a time. For each part it looks at the whole DLQ."""
-LONGEST_LINE = 160 * 1024 * 1024
-"""Bytes. A broker takes requests of at most 100 MiB unless that is changed, too; base64 adds a third."""
+LARGEST_FILE = 1024 * 1024 * 1024
+"""Bytes."""
+LONGEST_LINE = 32 * 1024 * 1024
+"""Bytes: a value of 24 MiB. A line is in memory as text, as base64 and as bytes."""
+MOST_LINES = 500_000
+"""Letters of one file. What earlier parts would write is kept until the plan is made."""
 MOST_PROBLEMS = 20
-THERE, BEFORE, REFUSED = "there already", "redriven before", "refused"
+COLUMNS = ("action", "reason", "topic", "letters", "why")
+IMPORTED, EDITED, THERE, BEFORE, REFUSED = "imported", "redriven", "there already", "redriven before", "refused"
+PLANNED = {IMPORTED: "import", EDITED: "redrive"}
+"""What a plan says of letters that will be imported and redriven."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A dead letter in a file.
+    """A dead letter in a file, of which only this is taken in.
 
-    `headers` is None if the client could not read them; such a line cannot be imported.
+    `headers`: JSON, as it is in the file; null if the client could not read them. Such a line cannot be imported.
     """
 
     timestamp: int
     key_base64: str | None
     value_base64: str | None
-    headers: list[tuple[str, str | None]] | None
-    id: str = ""
-    reason: str = ""
-    position: str = msgspec.field(name="place", default="")
+    headers: msgspec.Raw
     v: Literal[1] = 1
 
 
@@ -67,6 +75,7 @@ class ImportedError(ValueError):
 
 
 _DECODER = msgspec.json.Decoder(Line)
+_HEADERS_DECODER = msgspec.json.Decoder(list[tuple[str, str | None]] | None)
 
 
 def export_line(letter: Letter, *, is_copy: bool = False) -> dict[str, Any]:
@@ -113,11 +122,16 @@ def import_line(text: bytes, policy: Policy) -> Letter:
     """
     try:
         line = _DECODER.decode(text)
-        headers = [] if line.headers is None else [(name, _bytes(value)) for name, value in line.headers]
+        if bytes(line.headers).count(b"[") > MOST_HEADERS:
+            raise ImportedError(f"it has more than {MOST_HEADERS} headers")
+        read = _HEADERS_DECODER.decode(line.headers)
+        headers = [(name, _bytes(value)) for name, value in read or ()]
         key, value = _bytes(line.key_base64), _bytes(line.value_base64)
+    except ImportedError:
+        raise
     except (msgspec.MsgspecError, UnicodeError, RecursionError, binascii.Error, ValueError) as fault:
         raise ImportedError(f"not as `dlq export` writes it: {str(fault)[:200]}") from None
-    if line.headers is None:
+    if read is None:
         raise ImportedError("its headers could not be read when it was exported")
     weight = weight_of(key, value, headers, None)
     record = Record(Partition("", 0), 0, 0, line.timestamp, key, value, headers, None, weight=weight)
@@ -131,13 +145,18 @@ def import_line(text: bytes, policy: Policy) -> Letter:
 
 
 def read_letters(file: Path, policy: Policy) -> Iterator[Letter]:
-    """Yield the letters of a file. Raises ConfigError at its end, with the first lines that are not letters."""
+    """Yield the letters of a file. Raises ConfigError if it is too large, or at its end, with the first lines that are
+    not letters."""
     problems = list[str]()
     try:
         with open_plain(file) as lines:
+            if os.fstat(lines.fileno()).st_size > LARGEST_FILE:
+                raise ConfigError([f"{file}: has more than {LARGEST_FILE} bytes: split it"])
             for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), 1):
                 if len(line) > LONGEST_LINE:
                     raise ConfigError([*problems, f"{file}, line {number}: has more than {LONGEST_LINE} bytes"])
+                if number > MOST_LINES:
+                    raise ConfigError([*problems, f"{file}: has more than {MOST_LINES} lines: split it"])
                 if len(problems) == MOST_PROBLEMS:
                     break
                 try:
@@ -178,7 +197,7 @@ class Importer(LetterWriter):
         self.missing: dict[tuple[str, str], Letter] = {}
         self.refused: dict[tuple[str, str], str] = {}
         self.edited: dict[str, bytes | None] = {}
-        self._report: Report = lambda read, of: None
+        self._report: Report = no_report
         super().__init__(letters, letters.batch_limit(letters.topics), fence=fence)
 
     def __enter__(self) -> Importer:
@@ -261,64 +280,111 @@ def _entry(letter: Letter) -> SettledRecord:
     return SettledRecord(record, DeadLetter(letter.retry_state, letter.reason, 0), (copy,))
 
 
-class Import:
-    """An import of a file, or its dry run. `who`: the author of the edits. `counts`: letters by result, so far.
+class ImportLetters:
+    """Put the dead letters of a file back into the DLQ, and redrive those that were edited, as an operation.
 
-    `imported`, `redriven`: these results in words."""
+    `who`: the author of the edits.
+    """
 
-    def __init__(self, letters: DeadLetters, file: Path, who: str, *, dry_run: bool) -> None:
-        self._letters, self._file, self._who, self._dry_run = letters, file, who, dry_run
-        self.imported = "would be imported" if dry_run else "imported"
-        self.redriven = "would be redriven" if dry_run else "redriven"
-        self.counts = Counter[str]()
+    action, why = "import", ""
+
+    def __init__(self, letters: DeadLetters, file: Path, who: str) -> None:
+        self._letters, self._file, self._who = letters, file, who
+        self.what = file.name
+        self._counts = PlanCounts()
 
     @property
     def changed(self) -> int:
-        """How many letters were imported and redriven so far; of a dry run, how many would be."""
-        return self.counts[self.imported] + self.counts[self.redriven]
+        """How many letters were imported and redriven so far."""
+        return self._counts.of(IMPORTED) + self._counts.of(EDITED)
 
-    def expect_good_lines(self) -> int:
-        """Return the number of letters in the file. Raises ConfigError if a line is not a letter."""
-        return sum(1 for _ in read_letters(self._file, self._letters.policy))
-
-    def import_letters(self, stop: threading.Event, report: Report) -> Iterator[tuple[Letter, str]]:
-        """Import the letters, a part that fits into memory at a time, and yield each with its result.
-
-        `stop`: ends the import after a part, and the redrive of edited letters between two transactions.
-        """
-        known = set[tuple[str, str]]()
-        """What earlier parts would have written."""
+    def plan(self, report: Report) -> Plan:
+        """Compare every line with the DLQ. Raises ConfigError if a line is not a letter, BrokerError, ContractError."""
+        counts, known = PlanCounts(), set[int]()
         for lines in parts_of(read_letters(self._file, self._letters.policy)):
-            results = self._import_part(lines, known, stop, report)
-            self.counts.update(result.partition(":")[0] for result in results.values())
-            self.counts[THERE] += len(lines) - len(results)
-            yield from ((letter, results.get(letter.series, THERE)) for letter in lines)
+            self._take_part(lines, counts, known, None, report)
+        new, edited = counts.of(IMPORTED), counts.of(EDITED)
+        into = f"import {plural(new, 'dead letter')} into {', '.join(self._letters.topics)}"
+        target = target_of(self._letters.policy, queued=self._letters.is_queued())
+        redrives = f"redrive {plural(edited, 'edited one')} to {target}"
+        steps = " and ".join(words for words, count in ((into, new), (redrives, edited)) if count)
+        question = f"{steps[0].upper()}{steps[1:]}?" if steps else ""
+        nothing = f"{new} would be imported, {edited} redriven" if steps else "there is nothing to import"
+        status = Status.FAILED if counts.of(REFUSED) else Status.DONE
+        return Plan(COLUMNS, _rows(counts, PLANNED), question, nothing, status=status)
+
+    def run(self, report: Report, stop: threading.Event) -> None:
+        """Import the letters, a part at a time. `stop` ends it after a part, and the redrive between two transactions.
+
+        Raises BrokerError, ContractError and SupersededError.
+        """
+        for lines in parts_of(read_letters(self._file, self._letters.policy)):
+            self._take_part(lines, self._counts, None, stop, report)
             if stop.is_set():
                 return
 
-    def _import_part(
-        self, lines: Sequence[Letter], known: set[tuple[str, str]], stop: threading.Event, report: Report
-    ) -> Mapping[tuple[str, str], str]:
-        """Import letters. Return the results by `Letter.series`, of those that are not there already."""
-        with Importer(self._letters, fence=not self._dry_run) as importer:
-            importer.compare_with(lines, report)
-            missing = importer.missing.keys() - known
-            if self._dry_run:
-                known |= missing
-            else:
-                importer.write_missing()
-        results = dict.fromkeys(missing, self.imported)
-        results |= {series: f"{REFUSED}: {reason}" for series, reason in importer.refused.items()}
-        if importer.edited:
-            edits = redrive_edited(self._letters, importer.edited, self._who, None if self._dry_run else stop, report)
-            results |= {one.series: self._result_of(one.kind.verdict, one.kind.error) for one in edits.results}
-        return results
+    def outcome(self) -> Outcome:
+        """Return what became of the lines: PARTLY if some were refused, FAILED if all that were new were."""
+        counts = {result: self._counts.of(result) for result in (IMPORTED, EDITED, THERE, BEFORE)}
+        always = (IMPORTED, THERE)
+        sentences = [", ".join(f"{count} {result}" for result, count in counts.items() if count or result in always)]
+        status = Status.DONE
+        if refused := self._counts.of(REFUSED):
+            sentences.append(f"{refused} were refused; import the file again to try them again")
+            status = Status.PARTLY if self.changed else Status.FAILED
+        return Outcome(_rows(self._counts, {}), sentences, status)
 
-    def _result_of(self, verdict: str, error: str) -> str:
-        match verdict:
-            case Eligibility.READY:
-                return self.redriven
-            case Eligibility.REDRIVEN | Eligibility.COPY:  # the newest of its letters is a copy once one was redriven
-                return BEFORE
-            case _:
-                return f"{REFUSED}: {error or verdict}"
+    def _take_part(
+        self,
+        lines: Sequence[Letter],
+        counts: PlanCounts,
+        known: set[int] | None,
+        stop: threading.Event | None,
+        report: Report,
+    ) -> None:
+        """Import some letters, and count each by its result; or find out what would become of them.
+
+        `known`: the letters that earlier parts of a plan would write; without it the letters are written.
+        """
+        results = dict[tuple[str, str], tuple[str, str]]()
+        with Importer(self._letters, fence=known is None) as importer:
+            importer.compare_with(lines, report)
+            missing = [series for series in importer.missing if known is None or hash(series) not in known]
+            if known is None:
+                importer.write_missing()
+        if known is not None:
+            known.update(map(hash, missing))
+        results |= dict.fromkeys(missing, (IMPORTED, ""))
+        results |= {series: (REFUSED, reason) for series, reason in importer.refused.items()}
+        if importer.edited:
+            edits = redrive_edited(self._letters, importer.edited, self._who, stop, report)
+            results |= {one.series: _result_of(one.kind.verdict, one.kind.error) for one in edits.results}
+        for letter in lines:
+            counts.count(letter, *results.get(letter.series, (THERE, "")))
+
+
+def _result_of(verdict: str, error: str) -> tuple[str, str]:
+    """Return what became of an edited letter, and why it was refused."""
+    match verdict:
+        case Eligibility.READY:
+            return EDITED, ""
+        case Eligibility.REDRIVEN | Eligibility.COPY:  # the newest of its letters is a copy once one was redriven
+            return BEFORE, ""
+        case _:
+            return REFUSED, error or verdict
+
+
+def _rows(counts: PlanCounts, words: dict[str, str]) -> list[Row]:
+    """Return a row for each kind of letter, those that change first. `words`: what a result is called."""
+    kinds = sorted(counts.counts.items(), key=lambda item: (item[0].verdict not in PLANNED, -item[1], item[0]))
+    return [
+        {
+            "action": words.get(kind.verdict, kind.verdict),
+            "reason": kind.reason,
+            "topic": kind.topic,
+            "letters": count,
+            "why": kind.error,
+            "ids": counts.samples[kind],
+        }
+        for kind, count in kinds
+    ]

@@ -48,7 +48,7 @@ from reconsume.sidecar.errors import BrokerError, ContractError, LetterError
 from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
-from reconsume.sidecar.operation import Report
+from reconsume.sidecar.operation import Report, no_report
 from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.events import Event, State
@@ -446,7 +446,7 @@ class Settler:
         is not known to be gone."""
         topics = sorted({ident.rsplit(":", 2)[0] for ident in ids})
         with suppress(BrokerError):
-            scan = self._read(topics, Wanted(ids=ids, most_kept=MOST_OPEN), lambda _read, _of: None)
+            scan = self._read(topics, Wanted(ids=ids, most_kept=MOST_OPEN), no_report)
             if not scan.missing:
                 return {record.id: record for key in scan.keys.by_due() for record in key.records}
         return None

@@ -138,7 +138,7 @@ class FollowedLog:
 
 
 class PolicyController:
-    """The policy in force in this instance. The topic's thread calls `on_update`, `wanted` and `hurried`."""
+    """The policy in force in this instance. The topic's thread calls `on_update`, and asks the five others."""
 
     def __init__(
         self,
@@ -194,6 +194,10 @@ class PolicyController:
     def awaited(self) -> frozenset[str]:
         """Return the topics for want of which the newest policy or settings are not applied."""
         return self._chosen.awaited
+
+    def doubts(self) -> bool:
+        """Whether to check the topics at once: some that the newest policy needs may have been created just now."""
+        return self._chosen.doubts()
 
     def hurried(self) -> bool:
         """Whether to check the topics again soon.
@@ -335,7 +339,8 @@ class PolicyController:
                 self.holds.hear(ident, hold)
 
     def _see(self, look: TopicSnapshot) -> None:
-        self._chosen.topics, self._draining.is_unsure = look.topics, bool(look.left.unknown)
+        self._chosen.see(look.topics, look.awaited)
+        self._draining.is_unsure = bool(look.left.unknown)
         if look.wanted != self.wanted():  # a level that left the policy meanwhile was not checked
             return
         empty = self._draining.see(look.left)
@@ -351,7 +356,7 @@ class PolicyController:
         """Apply the newest policy and settings that can be, unless there is a reason against it."""
         candidates = self._log.live_settings() if follows_instances(self._chosen.file) else ()
         before = self._chosen.consider(self._log.policies, candidates)
-        if self.refusal:
+        if self.refusal or self.doubts():
             return
         if before is not None:
             if self._known.is_set():  # levels that leave the policy are read until a snapshot finds them empty

@@ -237,6 +237,8 @@ LOOK_EVERY = 60.0
 HURRY = 5.0
 """Seconds between two checks while something is awaited: the topic, a level that a policy needs, or the end of a
 removed level."""
+LOOK_AGAIN = 1.0
+"""Seconds between two checks while a topic may have been created just now."""
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 """Errors by which a topic does not exist any more."""
 AGAIN = 1.0
@@ -249,11 +251,13 @@ class TopicSnapshot(NamedTuple):
     """The topics of the cluster at one moment.
 
     `left`: the level topics outside `wanted` with records that are not processed, or of which that is not known.
+    `awaited`: what the newest policy lacked before Kafka was asked.
     """
 
     topics: frozenset[str]
     wanted: frozenset[str]
     left: Undrained
+    awaited: frozenset[str] = frozenset()
 
 
 class PolicyUpdate(NamedTuple):
@@ -281,6 +285,9 @@ class PolicyListener(Protocol):
 
     def awaited(self) -> frozenset[str]:
         """Return the topics for want of which a policy is not applied."""
+
+    def doubts(self) -> bool:
+        """Return whether some of those may have been created just now."""
 
     def hurried(self) -> bool:
         """Return whether something is awaited."""
@@ -441,16 +448,19 @@ class PolicyFollower(threading.Thread):
 
     def _is_time_to_look(self) -> bool:
         since = time.monotonic() - self._looked_at
+        if self._listener.doubts():
+            return since >= LOOK_AGAIN
         return since >= (HURRY if self._listener.hurried() or not self._reading else LOOK_EVERY)
 
     def _look(self, consumer: Consumer) -> None:
         self._looked_at = time.monotonic()
         wanted = self._listener.wanted()  # asked first: it must not be newer than the topics below
         source = self._source
-        needed = wanted | self._listener.awaited() | {self._topic, *source.topics}
+        awaited = self._listener.awaited()
+        needed = wanted | awaited | {self._topic, *source.topics}
         there = counts = self._list(consumer, needed)
         leftover = leftover_levels(self._lookup(consumer), source.names, source.topics, counts, wanted)
-        look = TopicSnapshot(frozenset(there), wanted, leftover)
+        look = TopicSnapshot(frozenset(there), wanted, leftover, awaited)
         if self._topic in there and (self._gone or (self._reading and self._is_other_log(consumer))):
             self._is_stale = True
             return

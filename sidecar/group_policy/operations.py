@@ -8,6 +8,7 @@ the topic does not exist, and BrokerError if Kafka does not answer or a record i
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,13 +16,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.clock import wall
+from reconsume.sidecar.clock import utc, wall
 from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError, RecordError
 from reconsume.sidecar.group_policy.control_log import ControlLog
-from reconsume.sidecar.group_policy.state import ControlState, Entry
-from reconsume.sidecar.hints import hint
-from reconsume.sidecar.operation import Tally
-from reconsume.sidecar.printable import printable
+from reconsume.sidecar.group_policy.state import ControlState, Entry, rows_of
+from reconsume.sidecar.hints import hint, not_ours
+from reconsume.sidecar.operation import EpochMs, Outcome, Plan, Report, Row, Status, Tally
+from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.action_record import (
     LONGEST_ERROR,
     LONGEST_WHAT,
@@ -30,6 +31,7 @@ from reconsume.topics.action_record import (
     action_key,
     render_action,
 )
+from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import (
     LONGEST_HOLD_MS,
     LONGEST_WHY,
@@ -47,6 +49,9 @@ from reconsume.topics.policy_record import KEY, ObeysTold, PolicyRecord, render_
 
 CONFIRMED_WITHIN, LOOK_EVERY = 10.0, 0.25
 """Seconds in which every live instance must say that it obeys, and between two looks whether it does."""
+CLOCK = "%Y-%m-%dT%H:%M:%SZ"
+HOLD_COLUMNS = ("id", "what", "ends_in", "until", "who", "why")
+MOST_REMARKS = 5
 FULL = f"{MOST_HOLDS} holds are in force already"
 
 
@@ -107,8 +112,7 @@ class HoldStore:
         """
         state = self._log.read()
         live = holds_of(state).live
-        if unknown := [ident for ident in idents if ident not in live]:
-            raise RecordError(f"no hold {unknown[0][:64]} is in force; `{hint('holds')}` lists them")
+        expect_holds(idents, holds_of(state))
         at = wall()
         ended = {ident: replace(live[ident], released_by=who, released_at=at) for ident in idents}
         return self._write(ended, newer, state)
@@ -149,6 +153,135 @@ def has_confirmed(obeys: ObeysTold | None, changed: HoldsChanged) -> bool:
     )
 
 
+class BeginHold:
+    """Hold records, as an operation. `planned`: as `planned_hold` has returned it. `remarks`: for its user.
+
+    `confirmed_within`: seconds in which every live instance must say that it obeys.
+    """
+
+    action = "hold"
+
+    def __init__(
+        self, store: HoldStore, planned: HoldRecord, remarks: Sequence[str] = (), confirmed_within: float = 0.0
+    ) -> None:
+        self._store, self._planned, self._remarks, self._within = store, planned, remarks, confirmed_within
+        self.why = planned.why
+        self.begun: HoldsChanged | None = None
+        self._silent = tuple[str, ...]()
+
+    @property
+    def what(self) -> str:
+        """What is held; once it is written with the id."""
+        return " ".join([*(() if self.begun is None else self.begun.records), self._planned.what])
+
+    @property
+    def changed(self) -> int:
+        """1 once the hold is written."""
+        return int(self.begun is not None)
+
+    def plan(self, _report: Report) -> Plan:
+        """Show the hold, and which others nobody obeys. Raises BrokerError and ContractError."""
+        row = {name: value for name, value in hold_row("", self._planned).items() if name != "id"}
+        question = f"Hold {self.what} for {row['ends_in']}?"
+        remarks = [*ignored_remarks(self._store.read()), *self._remarks]
+        return Plan(HOLD_COLUMNS[1:], [row], question, "nothing was written", remarks)
+
+    def run(self, _report: Report, _stop: threading.Event) -> None:
+        """Write it. Raises BrokerError, and ContractError if instances would not obey it."""
+        self.begun = self._store.begin(self._planned)
+        self._silent = self._store.unconfirmed(self.begun, self._within)
+
+    def outcome(self) -> Outcome:
+        """Return the hold as it is written: PARTLY if an instance has not confirmed it."""
+        assert self.begun is not None
+        ((ident, record),) = self.begun.records.items()
+        written = f"hold {ident} is written, until {utc(record.until, CLOCK)} or `{hint(f'release {ident}')}`"
+        sentence, status = confirmation(self.begun, self._silent, "obeyed", self._within)
+        return Outcome([hold_row(ident, record)], [written, sentence], status)
+
+
+class ReleaseHolds:
+    """End holds before their time, as an operation: these, or `everything`, also what a newer version wrote.
+
+    `confirmed_within`: as of BeginHold.
+    """
+
+    action, why = "release", ""
+
+    def __init__(
+        self,
+        store: HoldStore,
+        idents: Collection[str],
+        who: str,
+        *,
+        everything: bool = False,
+        confirmed_within: float = 0.0,
+    ) -> None:
+        self._store, self._who, self._everything, self._within = store, who, everything, confirmed_within
+        self._idents, self._newer = tuple(dict.fromkeys(idents)), tuple[str, ...]()
+        self.what = ", ".join(self._idents)
+        self._released: HoldsChanged | None = None
+        self._silent = tuple[str, ...]()
+
+    @property
+    def changed(self) -> int:
+        """How many holds were released."""
+        return 0 if self._released is None else len(self._idents) + len(self._newer)
+
+    def plan(self, _report: Report) -> Plan:
+        """Find the holds. Raises RecordError if one is not in force, BrokerError and ContractError."""
+        there = self._store.read()
+        if self._everything:
+            self._idents, self._newer = tuple(there.live), there.newer
+        expect_holds(self._idents, there)
+        named = [f"{ident} {there.live[ident].what}" for ident in self._idents]
+        self.what = ", ".join([*named, *self._newer])
+        rows = [hold_row(ident, there.live[ident]) for ident in self._idents]
+        remarks = [f"a newer version wrote {', '.join(self._newer)}"] if self._newer else []
+        question = f"Release {plural(len(named) + len(self._newer), 'hold')}?" if self.what else ""
+        return Plan(HOLD_COLUMNS, rows, question, "no hold is in force" if not self.what else "", remarks)
+
+    def run(self, _report: Report, _stop: threading.Event) -> None:
+        """Write the releases. Raises RecordError if a hold is not in force, BrokerError and ContractError."""
+        self._released = self._store.release(self._idents, self._who, self._newer)
+        self._silent = self._store.unconfirmed(self._released, self._within)
+
+    def outcome(self) -> Outcome:
+        """Say how many holds are released: PARTLY if an instance has not confirmed it."""
+        assert self._released is not None
+        sentence, status = confirmation(self._released, self._silent, "released", self._within)
+        return Outcome([], [f"released {plural(self.changed, 'hold')}", sentence], status)
+
+
+def confirmation(changed: HoldsChanged, silent: Sequence[str], what: str, within: float) -> tuple[str, Status]:
+    """Return in one sentence who has confirmed a change, and the exit status. `what`: what they do, in one word."""
+    if not changed.live:
+        return "no instance is running; those that start read it before they deliver", Status.DONE
+    if silent:
+        names = ", ".join(silent)
+        text = f"warning: not confirmed within {within:.0f} s that it is {what}, by {names}: look at these instances"
+        return text, Status.PARTLY
+    return f"{what} by {plural(len(changed.live), 'instance')}", Status.DONE
+
+
+def ignored_remarks(there: HoldsThere) -> list[str]:
+    """Return a warning for each of the first holds that no instance obeys."""
+    return [f"warning: not obeyed: {printable(why)}" for why in there.ignored[:MOST_REMARKS]]
+
+
+def hold_row(ident: str, record: HoldRecord) -> Row:
+    """Return a hold as a row."""
+    (row,) = rows_of({ident: record})
+    ends_in = render_duration(max(0, record.until - wall()) // 1000 * 1000)
+    return {**row, "until": EpochMs(record.until), "ends_in": ends_in}
+
+
+def expect_holds(idents: Collection[str], there: HoldsThere) -> None:
+    """Raise RecordError for an id of no hold that is in force."""
+    if unknown := [ident for ident in idents if ident not in there.live]:
+        raise RecordError(f"no hold {unknown[0][:64]} is in force; `{hint('holds')}` lists them")
+
+
 def planned_hold(
     named: Mapping[str, str | None],
     *,
@@ -172,7 +305,7 @@ def planned_hold(
         raise ContractError(f"the reason must have 1 to {LONGEST_WHY} characters")
     topic, level = named.get("topic"), named.get("level")
     if topic is not None and topic not in topics:  # it would hold nothing
-        raise ContractError(f"the topic must be one of the group's main topics: {', '.join(topics)}")
+        raise ContractError(not_ours(topic, topics))
     try:
         key = read_key(named.get("key"), named.get("key_base64"))
         level = None if level is None else read_level(level)

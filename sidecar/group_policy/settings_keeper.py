@@ -12,7 +12,7 @@ log, read to its end, has none, once a day again, and after a recreation of the 
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 
 from reconsume.sidecar.group_policy.agreement import (
@@ -46,6 +46,9 @@ from reconsume.topics.agreement import (
     settings_key,
 )
 
+SURE_AFTER_LOOKS = 2
+"""Looks at the cluster that must miss a topic, each after what needs it came, until it counts as missing: it may have
+been created a moment ago, and a broker hears of that later than who created it."""
 MOST_NAMED = 30
 """Level topics that one sentence names. There are 18 by default, and a policy record may ask for thousands."""
 AGAIN_MS = 60_000
@@ -65,6 +68,8 @@ class SettingsKeeper:
         """The topics of the cluster that were seen last."""
         self.awaited: frozenset[str] = frozenset()
         """The topics for want of which a policy or settings are not in force."""
+        self._missed_by = Counter[str]()
+        """How many looks have missed each awaited topic."""
         self._considered: object = None
         """What the last choice was made of. None: none was made yet."""
 
@@ -72,6 +77,15 @@ class SettingsKeeper:
     def waits(self) -> bool:
         """Whether something newer is not in force, which another look at the topics may change."""
         return bool(self.in_force.refused or self.in_force.skipped)
+
+    def doubts(self) -> bool:
+        """Whether some of the awaited topics may have been created just now. Then nothing new comes into force yet."""
+        return any(self._missed_by[topic] < SURE_AFTER_LOOKS for topic in self.awaited)
+
+    def see(self, topics: frozenset[str], awaited: frozenset[str]) -> None:
+        """Take in the topics of the cluster. `awaited`: as it was before Kafka was asked."""
+        self.topics = topics
+        self._missed_by = Counter({topic: self._missed_by[topic] + 1 for topic in awaited - topics})
 
     def consider(self, policies: Policies, candidates: Sequence[LiveSettings]) -> InForce | None:
         """Decide what is in force now. Return what was before if settings have changed, otherwise None."""
@@ -81,7 +95,7 @@ class SettingsKeeper:
             return None
         self.awaited, before = frozenset(), self.in_force
         chosen = choose(self.file, (policies.readable, before.policy), candidates, self._against)
-        if self.refusal:
+        if self.refusal or self.doubts():
             return None
         self._considered = inputs
         if chosen is None:

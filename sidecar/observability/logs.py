@@ -24,7 +24,7 @@ from structlog.stdlib import ProcessorFormatter
 from reconsume.sidecar.masking import text_without_secrets
 from reconsume.sidecar.observability.passing import Passing
 from reconsume.sidecar.observability.repeats import WINDOW, Repeats
-from reconsume.sidecar.printable import printable, printable_json
+from reconsume.sidecar.printable import printable, printable_json, without_error_objects
 
 QUEUE = 2_000
 """Lines that wait for stderr at most. Further ones are lost and counted."""
@@ -190,6 +190,7 @@ def _stamp(logger: Any, method: str, event: _Event) -> _Event:
         event["about"] = count
     for name in ("message", "exception"):
         if isinstance(text := event.get(name), str):
+            text = without_error_objects(text) if name == "message" else text
             event[name] = text_without_secrets(text)  # errors of clients and exporters quote the URL that they call
     first = {"timestamp": at, "level": record.levelname.lower(), "logger": record.name, "event": event.pop("event")}
     return {**first, **event}

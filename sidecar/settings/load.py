@@ -207,6 +207,12 @@ def secret_of(text: str) -> str | None:
     return f"--set {name} has a secret, and every process of this machine sees a command line: give it by {file}"
 
 
+def masked_set(text: str) -> str:
+    """Return a `--set` with the password and the query of a URL in it masked."""
+    key, _, value = text.partition("=")
+    return f"{key}={masked(path_of(key), value)}"
+
+
 def secrets_in(path: KeyPath, value: object) -> Iterator[KeyPath]:
     """Yield the path of each value that is a secret, at `path` or below it."""
     if isinstance(value, dict):

@@ -313,6 +313,10 @@ def text(allowed: str, pattern: str, finish: Callable[[str], Any] = unchanged) -
 # --- lists and alternatives -------------------------------------------------------------------------------------------
 
 
+LONGEST_LISTED = 60
+"""Characters of a value that is shown again as the list that was probably meant."""
+
+
 def many(
     item: Kind,
     what: str,
@@ -327,13 +331,21 @@ def many(
 
     def read(value: object) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple):
-            raise ValueError(f"must be a list of {what}")
+            raise ValueError(f"must be a list of {what}{as_list(value)}")
         if not least <= len(value) <= most:
             raise ValueError(f"must be a list of {least} to {most} {what}")
         members, faults = read_parts((index, member, item.take) for index, member in enumerate(value))
         if faults:
             raise RefusedError(faults)
         return finish(tuple(members.values()))
+
+    def as_list(value: object) -> str:
+        """Return how a value that is one member, or several with commas, is written as a list; empty if it is none."""
+        members = [word.strip() for word in value.split(",")] if isinstance(value, str) else [value]
+        if isinstance(value, Mapping) or len(str(value)) > LONGEST_LISTED:
+            return ""
+        _, faults = read_parts((index, member, item.take) for index, member in enumerate(members))
+        return "" if faults else f"; write [{', '.join(map(str, members))}]"
 
     def write(members: Sequence[object]) -> list[object]:
         return [item.give(member) for member in members]

@@ -28,8 +28,45 @@ LONGEST_NUMBER = 100
 """Characters of a number. PyYAML reads 1:1:1… as digits of base 60, in quadratic time; Python prints no number of
 thousands of digits."""
 NUMBERS = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
-TAB = "character '\\t' that cannot start any token"
-"""What PyYAML says of a tab in the indentation."""
+UNFIT = "this does not fit what is before it: look at the indentation, at quotes, and at `-` and `:`"
+SENTENCES = (
+    (r"found character '\\t' that cannot start any token", "a tab is where only spaces may be"),
+    (r"found character '(.)' that cannot start any token", "a value cannot begin with '{}': put it in quotes"),
+    (
+        r"mapping values are not allowed here",
+        "a `:` is inside a value: put the value in quotes, or repair the indentation",
+    ),
+    (r"sequence entries are not allowed here", "an item of a list, `-`, must begin on a line of its own"),
+    (r"found unexpected end of stream", "quotes are opened and not closed"),
+    (r"expected ',' or '([\]}])', but got '<stream end>'", "a bracket is opened and not closed: `{}` is missing"),
+    (r"expected ',' or '([\]}])', but got .*", "`{}` or a comma is missing before this"),
+    (r"expected the node content, but found '(.)'", "a value is missing before `{}`"),
+    (
+        r"expected '<document start>', but found .*",
+        "there is more after the end of the value, such as a bracket too many",
+    ),
+    (r"but found another document", "there is a second document: `---` may be on the first line alone"),
+    (r"expected <block end>, but found .*", UNFIT),
+    (
+        r"expected (?:chomping or indentation|a comment or a line break).*",
+        "the text behind `|` or `>` begins on the next line",
+    ),
+    (
+        r"found undefined alias.*",
+        "a value that begins with `*` refers to an anchor, and there is none of this name: put it in quotes",
+    ),
+    (
+        r"could not determine a constructor for the tag.*",
+        "a value that begins with `!` has a type that is not known here",
+    ),
+    (
+        r"found unknown escape character.*",
+        "in double quotes a `\\` begins an escape, and this is none: use single quotes",
+    ),
+    (r"special characters are not allowed", "there is a character that cannot be printed"),
+)
+"""What PyYAML says, and what we say. Each of our sentences has at most one sign of the text."""
+HIDDEN = re.compile(r"['\"].{2,}['\"]")
 GRAMMAR = re.compile(r"""([^'"\\]|'[^'"\\]'|'<[a-z ]+>')*""")
 """A message of PyYAML that quotes single signs and kinds of tokens alone, and nothing of the text."""
 
@@ -101,7 +138,7 @@ def read_yaml(text: str) -> Document:
             lines.setdefault(path, line)
         return Document(None if node is None else composer.construct_document(node), lines, tuple(faults))
     except yaml.YAMLError as error:
-        return Document(None, {}, (describe(error),))
+        return Document(None, {}, (not_yaml(*described(error, text)),))
     except (ValueError, OverflowError, RecursionError):
         # PyYAML passes on Python's own errors, for a date such as 2026-13-45 or a number of ten thousand digits.
         return Document(None, {}, ("holds a value that cannot be read (an impossible date or number)",))
@@ -120,10 +157,24 @@ def walk(node: yaml.Node, path: KeyPath) -> Iterator[tuple[KeyPath, int]]:
         yield from walk(value, (*path, name))
 
 
-def describe(error: yaml.YAMLError) -> str:
-    """Return what is wrong and where, without the text itself, because the line may hold a password."""
-    problem, mark = getattr(error, "problem", None) or str(error), getattr(error, "problem_mark", None)
-    words = str(problem).partition("\n")[0].replace(TAB, "a tab, where only spaces may be")
-    hidden = words if GRAMMAR.fullmatch(words) else re.sub(r"['\"].{2,}['\"]", "…", words)
-    where = "" if mark is None else f" on line {mark.line + 1}, column {mark.column + 1}"
-    return f"is not YAML{where}: {hidden}"
+def not_yaml(where: str, words: str) -> str:
+    """Return the sentence about a text that is not YAML."""
+    return f"is not YAML on {where}: {words}" if where else f"is not YAML: {words}"
+
+
+def described(error: yaml.YAMLError, text: str, first: int = 1) -> tuple[str, str]:
+    """Return `line 3, column 7` and what is wrong, without the text itself, because the line may hold a password.
+
+    `first`: the number of the first line of `text`. That is empty if the error has no position.
+    """
+    problem = str(getattr(error, "problem", None) or getattr(error, "reason", error)).partition("\n")[0]
+    mark, where = getattr(error, "problem_mark", None), ""
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text[: error.position]
+        where = f"line {first + before.count(chr(10))}, column {len(before) - before.rfind(chr(10))}"
+    elif mark is not None:
+        where = f"line {first + mark.line}, column {mark.column + 1}"
+    for pattern, sentence in SENTENCES:
+        if (match := re.fullmatch(pattern, problem)) is not None:
+            return where, sentence.format(*match.groups())
+    return where, problem if GRAMMAR.fullmatch(problem) else HIDDEN.sub("…", problem)

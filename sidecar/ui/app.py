@@ -235,7 +235,7 @@ class Dashboard:
         render, ask, scan = self._site.render, self._site.ask, self._site.scan
         looks, audit = self._site.looks, self._site.audit
         letters = LetterForms(render, ask, scan, looks, self._actions)
-        holds = HoldForms(render, ask, looks, audit)
+        holds = HoldForms(render, ask, looks, audit, self._last_alarms)
         pages["/dlq/redrives/{job}"] = letters.job
         forms |= {
             "/dlq/plan": letters.plan,

@@ -114,7 +114,7 @@ class ActorRecorder(NamedTuple):
             try:
                 yield tally
             finally:
-                end["records"] = tally.records
+                end["records"], end["what"] = tally.records, tally.what
 
 
 def _row(line: bytes) -> dict[str, Any] | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.errors import ContractError, RecordError
-from reconsume.sidecar.group_policy.operations import planned_hold
+from reconsume.sidecar.group_policy.operations import BeginHold, ReleaseHolds, planned_hold
+from reconsume.sidecar.operation import no_report, run_recorded
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
+from reconsume.sidecar.ui.overview import LastAlarms
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.security import Session, read_signed
 from reconsume.sidecar.ui.templating import Renderer
@@ -47,41 +50,40 @@ class HoldPage:
 class HoldForms:
     """The endpoints of the forms; created only if there is a token file."""
 
-    def __init__(self, render: Renderer, asker: ThreadQueries, looks: Queries, audit: AuditLog) -> None:
+    def __init__(
+        self, render: Renderer, asker: ThreadQueries, looks: Queries, audit: AuditLog, last_alarms: LastAlarms
+    ) -> None:
         self._render, self._ask, self._looks, self._audit = render, asker, looks, audit
+        self._last_alarms = last_alarms
+
+    async def _show(self, page: str) -> Response:
+        """Go to a page whose head has the holds that are in force now, before it asks for all alarms."""
+        there = await self._ask(self._looks.hold_store.read)
+        self._last_alarms.change_holds(there.live)
+        return self._render.redirect(page)
 
     async def begin(self, request: Request, session: Session | None) -> Response:
         """Begin a hold, then show the page of holds."""
         form = await read_signed(request, session)
         planned = hold_in(form.fields, f"{form.actor.who}@ui", self._looks.settings.topic_names)
-        await self._ask(lambda: self._begin(planned, form.actor))
-        return self._render.redirect(PAGE)
-
-    def _begin(self, planned: HoldRecord, actor: Actor) -> None:
-        """Write a hold. Raises RefusedError if it may not be, BrokerError and SetupError."""
         lasts = render_duration(planned.until - planned.since)
-        self._audit.write("hold", actor, what=planned.what, lasts=lasts, why=planned.why)
-        try:
-            with self._audit.ending("hold", actor, hold="") as end:
-                begun = self._looks.hold_store.begin(planned)
-                end["hold"] = next(iter(begun.records))
-        except ContractError as fault:
-            raise RefusedError(str(fault)) from fault
+        operation = BeginHold(self._looks.hold_store, planned)
+        await self._ask(lambda: self._carry_out(operation, form.actor, lasts=lasts))
+        return await self._show(PAGE)
 
     async def release(self, request: Request, session: Session | None) -> Response:
         """Release a hold, then show the first page."""
         form = await read_signed(request, session)
-        ident = form.fields.get("hold", "")
+        operation = ReleaseHolds(self._looks.hold_store, [form.fields.get("hold", "")], f"{form.actor.who}@ui")
+        await self._ask(lambda: self._carry_out(operation, form.actor))
+        return await self._show("/")
 
-        def write() -> None:
-            self._audit.write("release", form.actor, hold=ident)
-            try:
-                self._looks.hold_store.release([ident], f"{form.actor.who}@ui")
-            except RecordError as fault:
-                raise RefusedError(str(fault)) from fault
-
-        await self._ask(write)
-        return self._render.redirect("/")
+    def _carry_out(self, operation: BeginHold | ReleaseHolds, actor: Actor, **facts: str) -> None:
+        """Hold or release. Raises RefusedError if it may not be, BrokerError and SetupError."""
+        try:
+            run_recorded(operation, actor.who, self._audit.recorder(actor, **facts), no_report, threading.Event())
+        except (ContractError, RecordError) as fault:
+            raise RefusedError(str(fault)) from fault
 
 
 def hold_in(fields: Mapping[str, str], who: str, topics: Sequence[str]) -> HoldRecord:

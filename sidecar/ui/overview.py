@@ -55,6 +55,8 @@ TEXTS = {
 """For each kind of alarm, the worst first. That of an outage says what is so now."""
 REASONED = ("outage", "waiting", "throttled")
 """States of a pace that are alarms, with their reason."""
+READY, QUEUE = "ready", "queue"
+"""Where a record waits that is in no level: the ready topic, or the queue of its key in an ordered group."""
 MOST = 10_000
 """Records that are drawn; each query reads them again."""
 MOST_LANES = 24
@@ -175,6 +177,11 @@ class LastAlarms:
         self._alarms, self._at = [*alarms(beats, now - SILENT_AFTER), *held(holds)], now
         return self._alarms
 
+    def change_holds(self, holds: Mapping[str, HoldRecord]) -> None:
+        """Show these holds from now on: an operator has begun or released one on the dashboard."""
+        if self._alarms is not None:
+            self._alarms = [*(one for one in self._alarms if one.kind != "held"), *held(holds)]
+
     def known(self, now: int) -> list[Alarm] | None:
         """Return the alarms, if they are not too old at `now` (epoch ms); otherwise None."""
         return self._alarms if now - self._at <= REMEMBERED else None
@@ -243,16 +250,17 @@ class Summary(NamedTuple):
     """The overview of a group.
 
     `levels`: what waits in each level, the shortest first, whether or not the group has committed anything there;
-    `idle`: the levels in which nothing waits. `parked`: how many wait for an operator, `ready`: of the others, how many
-    in no level. `topics`: the topics of which most waits, with how many. `minutes`: those of the last hour, which began
-    at `first_minute` (epoch ms).
+    `idle`: the levels in which nothing waits. `parked`: how many wait for an operator, `unleveled`: of the others, how
+    many wait in no level, and `unleveled_name`: what people read for where they wait. `topics`: the topics of which
+    most waits, with how many. `minutes`: those of the last hour, which began at `first_minute` (epoch ms).
     """
 
     counts: dict[str, int]
     levels: list[LevelWaits]
     idle: list[str]
     parked: int
-    ready: int
+    unleveled: int
+    unleveled_name: str
     dead: list[DeadLetters]
     due: DueChart
     failures: Failures
@@ -262,21 +270,24 @@ class Summary(NamedTuple):
     first_minute: int
 
 
-def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int]) -> Summary:
-    """Build the overview from the view. `delays`: of the group's levels, in ms. Raises sqlite3.Error."""
+def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int], *, ordered: bool = False) -> Summary:
+    """Build the overview from the view. `delays`: of the group's levels, in ms. `ordered`: of an ordered group, whose
+    records wait in queues. Raises sqlite3.Error."""
     rows, first = query.waiting(MOST + 1), (now // MINUTE_MS - MINUTES + 1) * MINUTE_MS
     more, rows = len(rows) > MOST, rows[:MOST]
+    unleveled = QUEUE if ordered else READY
     failures, counts, parked = query.failures(now - rule.window, now), query.counts(), query.parked()
-    levels = sorted(query.levels(now), key=lambda one: _rank(one.level))
+    levels = sorted(query.levels(now), key=lambda one: _rank(one.level, unleveled))
     busy = {one.level for one in levels}
     return Summary(
         counts={str(state): counts.get(state, 0) for state in State},
         levels=levels,
         idle=[name for name in map(render_duration, sorted(delays)) if name not in busy],
         parked=parked,
-        ready=max(0, counts.get(State.WAITING_RETRY, 0) - parked - sum(one.records for one in levels)),
+        unleveled_name=unleveled,
+        unleveled=max(0, counts.get(State.WAITING_RETRY, 0) - parked - sum(one.records for one in levels)),
         dead=query.dead(MOST_REASONS),
-        due=due_chart(lanes_of(rows, now), max(0, rows[-1].due - now) if more else None),
+        due=due_chart(lanes_of(rows, now, unleveled), max(0, rows[-1].due - now) if more else None),
         failures=failures,
         storm=storm_of(failures, rule),
         topics=Counter(row.topic for row in rows).most_common(8),
@@ -285,22 +296,22 @@ def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int]) -
     )
 
 
-def lanes_of(rows: list[Due], now: int) -> list[Lane]:
-    """Return a lane for each level, the shortest first; records without a level come last."""
+def lanes_of(rows: list[Due], now: int, unleveled: str) -> list[Lane]:
+    """Return a lane for each level, the shortest first; records without a level come last, as `unleveled`."""
     waits: dict[tuple[float, str], list[int]] = defaultdict(list)
     for row in rows:
         if row.due:  # otherwise it is parked
-            waits[_rank(row.level)].append(row.due - now)
+            waits[_rank(row.level, unleveled)].append(row.due - now)
     lanes = [Lane(name, waits[delay, name]) for delay, name in sorted(waits)]
     if len(lanes) > MOST_LANES:
         lanes[MOST_LANES:] = [Lane("more", [wait for lane in lanes[MOST_LANES:] for wait in lane.waits])]
     return lanes
 
 
-def _rank(level: str | None) -> tuple[float, str]:
+def _rank(level: str | None, unleveled: str) -> tuple[float, str]:
     """Return a level's sort key: its delay and its name. Records without a level, or with an invalid one, come last."""
     try:
-        return (inf, "ready") if level is None else (float(parse_duration(level)), level)
+        return (inf, unleveled) if level is None else (float(parse_duration(level)), level)
     except ValueError:  # any text is possible: it comes from a topic
         return inf, "other"
 

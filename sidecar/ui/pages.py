@@ -46,7 +46,10 @@ class Pages:
             "now": now,
         }
         try:
-            summary, origin = await self._readers.ask(lambda query: summarize(query, now, RULE, settings.delays))
+            ordered = settings.order_by is not None
+            summary, origin = await self._readers.ask(
+                lambda query: summarize(query, now, RULE, settings.delays, ordered=ordered)
+            )
         except UnknownError as unknown:
             return self._render(template, summary=None, problem=str(unknown), view_source=settings.view.source, **page)
         status = self._topic.status
@@ -153,6 +156,9 @@ def merged(rows: list[dict[str, Any]], changes: list[dict[str, Any]]) -> list[di
     A hold that was begun or released here is in both: the line of this dashboard says more.
     """
     actions = {"hold-result": "hold", "release": "release"}
-    here = {(actions.get(str(row.get("action"))), str(row.get("hold")), f"{row.get('who')}@ui") for row in rows}
+    here = {
+        (actions.get(str(row.get("action"))), str(row.get("what")).partition(" ")[0], f"{row.get('who')}@ui")
+        for row in rows
+    }
     others = [change for change in changes if (change["action"], change.get("hold"), change["who"]) not in here]
     return sorted([*rows, *others], key=lambda row: row["at"] if isinstance(row.get("at"), int) else 0, reverse=True)

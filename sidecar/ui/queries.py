@@ -171,6 +171,7 @@ class Queries:
                 "at": one.record.at,
                 "who": one.record.who,
                 "action": "policy",
+                "why": one.record.why or "",
             }
             for one in state.policies.entries[-MOST_CHANGES:]
             if one.record is not None

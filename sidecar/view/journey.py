@@ -12,6 +12,7 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_text
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, Scan, ScanClient, partition_of
+from reconsume.sidecar.operation import no_report
 from reconsume.sidecar.printable import plural
 from reconsume.topics.events import Event, decode_event, encode_event, order
 from reconsume.topics.names import Names
@@ -75,7 +76,7 @@ def events_since(
 ) -> Callable[[str, int], tuple[Event, ...]]:
     """Return a function that returns the events of a record from some time before a moment (epoch ms). It raises as
     `read_journey` does. `most`: records of the topic that it reads at most."""
-    return lambda record, since: read_journey(kafka, names, record, since, most, lambda _read, _of: None).events
+    return lambda record, since: read_journey(kafka, names, record, since, most, no_report).events
 
 
 def _events_topic(cluster: Cluster, name: str) -> Topic:

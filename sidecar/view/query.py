@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -253,11 +254,15 @@ def _every(page_of: Callable[[int, str | None], Page], most: int | None) -> Iter
 
 @contextmanager
 def questions(path: Path, within: float = LONGEST) -> Iterator[ViewQuery]:
-    """Open the file for queries that take at most `within` seconds together. Raises sqlite3.Error."""
+    """Open the file for queries that take at most `within` seconds together. Raises sqlite3.Error.
+
+    Without a limit SQLite calls nothing of ours: it would swallow the exception by which a signal ends a command.
+    """
     deadline = time.monotonic() + within
     address = f"file:{quote(str(path))}?mode=ro"
     with reading(path), closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as connection:
-        connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+        if within < inf:
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
         yield ViewQuery(connection)
 
 

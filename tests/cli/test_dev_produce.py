@@ -42,5 +42,7 @@ def test_what_cannot_be_written_is_one_sentence(kafka: Broker) -> None:
     missing = reconsume("dev", "produce", "--brokers", kafka.bootstrap, "no-such-topic", "x")
     assert (missing.exit_code, missing.stdout) == (1, "")
     assert missing.stderr == "reconsume: topics: there is no topic no-such-topic\n"
+    misspelt = reconsume("dev", "produce", "--brokers", kafka.bootstrap, f"{TOPIC}s", "x")
+    assert f"there is no topic {TOPIC}s; did you mean {TOPIC}?" in misspelt.stderr
     assert reconsume("dev", "produce", "--brokers", kafka.bootstrap, TOPIC, "x", "--header", "a").exit_code == 2
     assert reconsume("dev", "produce", TOPIC, "x", "-c", "/nowhere.yaml").exit_code == 78

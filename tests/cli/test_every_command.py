@@ -187,7 +187,7 @@ def test_a_broker_that_is_away_is_one_sentence_with_a_mend(name: str, running: R
     assert ended.told.count("\n") == 1, ended.told
     assert ended.told.startswith("reconsume: Kafka: ")
     assert "no broker of 127.0.0.1:1 answered" in ended.told
-    assert re.search(r"`reconsume doctor -c \S+` looks for the cause\n$", ended.told)
+    assert re.search(r"`reconsume doctor -c \S+ --set \S+` looks for the cause\n$", ended.told)
 
 
 @pytest.mark.parametrize("name", INTERRUPTED)

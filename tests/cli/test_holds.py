@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from reconsume.sidecar.cli.holds import printed, row_of
-from reconsume.sidecar.cli.terminal.output import Format
+from reconsume.sidecar.cli.terminal.output import cells_of
+from reconsume.sidecar.group_policy.operations import hold_row
 from reconsume.sidecar.group_policy.state import ControlState, control_record
 from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
 from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
@@ -22,7 +23,7 @@ ALL = ("--for", "1h", "--why", "x", "--yes")
     ("words", "sentence"),
     [
         (("hold", *ALL), "give a topic, a level or a key, or hold all alone"),
-        (("hold", "--topic", "odrers", *ALL), "the topic must be one of the group's main topics: "),
+        (("hold", "--topic", "odrers", *ALL), "is none of the group's topics: orders; did you mean orders?"),
         (("hold", "--all", "--topic", "orders", *ALL), "give a topic, a level or a key, or hold all alone"),
         (("hold", "--level", "soon", *ALL), "a level is main, ready, ordered, or a delay like 10m"),
         (("hold", "--key", "a", "--key-base64", "YQ==", *ALL), "not both"),
@@ -74,6 +75,6 @@ def test_what_a_topic_tells_of_holds() -> None:
 
 
 def test_a_table_says_when_a_hold_ends_in_utc_and_a_program_in_ms() -> None:
-    row = row_of("h", HoldRecord(0, HOUR, "x", "ann", all=True))
-    assert printed(row, Format.TABLE)["until"] == "1970-01-01T01:00:00Z"
-    assert [printed(row, form)["until"] for form in Format if form is not Format.TABLE] == [HOUR] * 3
+    row = hold_row("h", HoldRecord(0, HOUR, "x", "ann", all=True))
+    assert json.loads(json.dumps(row))["until"] == HOUR
+    assert cells_of(["until"], [row], brief=False) == [["1970-01-01T01:00:00+00:00"]]

@@ -80,6 +80,7 @@ KINDS = {
     "StatefulSet": ("apps/v1", lambda it: it["spec"]["template"]),
     "DaemonSet": ("apps/v1", lambda it: it["spec"]["template"]),
     "ReplicaSet": ("apps/v1", lambda it: it["spec"]["template"]),
+    "Rollout": ("argoproj.io/v1alpha1", lambda it: it["spec"]["template"]),
     "Job": ("batch/v1", lambda it: it["spec"]["template"]),
     "CronJob": ("batch/v1", lambda it: it["spec"]["jobTemplate"]["spec"]["template"]),
     "Pod": ("v1", lambda it: it),
@@ -143,7 +144,7 @@ def test_a_list_and_many_documents_are_one_file_with_all_else_passed_on() -> Non
     items = [yaml.safe_load(text) for text in (DEPLOYMENT, SERVICE)]
     listed = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items})
     text = f"{SERVICE}---\n{DEPLOYMENT}---\n# nothing here\n---\n{listed}"
-    shown = inject(*WISH, stdin=text)
+    shown = inject(*WISH, "--workload", "deployment/billing", "--many", stdin=text)
     assert shown.stderr.splitlines() == [
         "service/billing: passed over",
         "deployment/billing: sidecar added",
@@ -222,10 +223,10 @@ def test_a_plain_container_stands_beside_the_service_and_native_brings_it_back()
     assert sidecar(native)["restartPolicy"] == "Always"
 
 
-def test_what_the_pod_had_stays_and_the_sidecar_comes_after_it() -> None:
+def test_what_the_pod_had_stays_and_the_sidecar_comes_before_its_init_containers() -> None:
     extra = "      initContainers:\n        - {name: migration, image: x:1}\n      volumes: [{name: cache}]\n"
     pod = template(yaml.safe_load(changed(DEPLOYMENT + extra, *WISH, "--secrets", "user,kafka.ca")))
-    assert [one["name"] for one in pod["spec"]["initContainers"]] == ["migration", "reconsume"]
+    assert [one["name"] for one in pod["spec"]["initContainers"]] == ["reconsume", "migration"]
     names = ["cache", "reconsume-config", "reconsume-secret-user", "reconsume-secret-kafka-ca", EMPTY["name"]]
     assert [one["name"] for one in pod["spec"]["volumes"]] == names
     mounts = {one["name"]: one["mountPath"] for one in sidecar(pod)["volumeMounts"]}
@@ -268,7 +269,8 @@ def test_several_files_are_one_stream(tmp_path: Path) -> None:
 
 
 def test_another_thing_of_the_same_name_is_no_workload() -> None:
-    """Given a Deployment of another API group, then it is passed over: its form is not known."""
+    """Given a Deployment of another API group, then it stays as it is: its form is not known."""
     text = DEPLOYMENT.replace("apps/v1", "example.com/v1")
     shown = inject(*WISH, stdin=text)
-    assert (shown.stdout, shown.stderr) == (text, "deployment/billing: passed over\n")
+    assert (shown.exit_code, shown.stdout) == (3, text)
+    assert "example.com/v1 Deployment is not a kind that is known" in shown.stderr

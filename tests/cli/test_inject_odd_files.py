@@ -9,6 +9,7 @@ import yaml
 
 from tests.cli.test_inject import DEPLOYMENT, WISH, changed, inject, sidecar, template, variables
 
+BOTH = ("--workload", "deployment/billing", "--many")
 OUT = '    metadata:\n      labels:\n        reconsume.io/inject: "false"   # not this one\n'
 LABELS = "    metadata:\n      labels:\n        app: billing\n"
 
@@ -21,7 +22,7 @@ def refused(text: str, *words: str) -> str:
 
 def test_directives_before_a_document_stay_where_they_are() -> None:
     text = f"# made by hand\n%YAML 1.1\n---\n{DEPLOYMENT}...\n%YAML 1.1\n---\n{DEPLOYMENT}"
-    shown = changed(text, *WISH)
+    shown = changed(text, *WISH, *BOTH)
     assert shown.startswith("# made by hand\n%YAML 1.1\n---\n# The billing service\n")
     assert shown.count("%YAML 1.1\n---\n") == 2
     assert [sidecar(template(one))["name"] for one in yaml.safe_load_all(shown)] == ["reconsume", "reconsume"]
@@ -31,7 +32,7 @@ def test_directives_before_a_document_stay_where_they_are() -> None:
 def test_windows_line_ends_stay_in_every_document(tmp_path: Path) -> None:
     before = f"{DEPLOYMENT}---\n{DEPLOYMENT}".replace("\n", "\r\n").encode()
     (tmp_path / "deploy.yaml").write_bytes(before)
-    assert inject("-f", tmp_path / "deploy.yaml", "-i", *WISH).exit_code == 0
+    assert inject("-f", tmp_path / "deploy.yaml", "-i", *WISH, *BOTH).exit_code == 0
     after = (tmp_path / "deploy.yaml").read_bytes()
     assert after.count(b"\n") == after.count(b"\r\n") > before.count(b"\n")
     assert inject("-f", tmp_path / "deploy.yaml", "-i", "--remove").exit_code == 0

@@ -12,10 +12,10 @@ from tests.cli.test_inject import DEPLOYMENT, POD, SERVICE, WISH, inject, worklo
 @pytest.mark.parametrize(
     ("text", "words", "why"),
     [
-        ("kind: [1\nx: 2\n", WISH, "stdin, line 2: "),
-        (f"{SERVICE}---\na: b: c\n", WISH, "stdin, line 5: mapping values are not allowed here"),
+        ("kind: [1\nx: 2\n", WISH, "stdin, line 2, column 2: `]` or a comma is missing before this"),
+        (f"{SERVICE}---\na: b: c\n", WISH, "stdin, line 5, column 5: a `:` is inside a value"),
         ("", WISH, "stdin: holds nothing of Kubernetes"),
-        ("a: \x07\n", WISH, "special characters are not allowed\n"),
+        ("a: \x07\n", WISH, "stdin, line 1, column 4: there is a character that cannot be printed\n"),
         ("- 1\n", WISH, "it has no kind"),
         (
             DEPLOYMENT.replace(POD, "      containers: none\n"),
@@ -52,7 +52,7 @@ from tests.cli.test_inject import DEPLOYMENT, POD, SERVICE, WISH, inject, worklo
         (
             DEPLOYMENT.replace("    metadata:\n      labels:\n", "    metadata:\n      labels: *x\n      y:\n"),
             WISH,
-            "undefined alias",
+            "a value that begins with `*` refers to an anchor",
         ),
     ],
 )
@@ -68,7 +68,7 @@ def test_all_faults_of_all_files_are_told_together(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a: [1\n")
     shown = inject("-f", tmp_path / "a.yaml", "-f", tmp_path / "b.yaml", *WISH)
     assert shown.exit_code == 78
-    assert "a.yaml, line 2: " in shown.stderr
+    assert "a.yaml, line 2, column 1: a bracket is opened and not closed" in shown.stderr
     assert "b.yaml: cannot be read: No such file or directory" in shown.stderr
 
 

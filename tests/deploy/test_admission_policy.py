@@ -83,6 +83,8 @@ def patch(document: Object, step: Object) -> None:
         place = place[key]
     if last == "-":
         place.append(step["value"])
+    elif isinstance(place, list):
+        place.insert(int(last), step["value"])
     else:
         place[last] = step["value"]
 

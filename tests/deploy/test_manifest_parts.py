@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -14,6 +16,7 @@ from reconsume.sidecar.settings import load
 from reconsume.topics.names import Kind
 from reconsume.topics.specs import Source, group_specs
 from tests.support.kubernetes.kubectl import (
+    CHART,
     K8S,
     chart,
     named,
@@ -21,6 +24,7 @@ from tests.support.kubernetes.kubectl import (
     overlay,
     parts,
     pod_of,
+    run,
     sidecars,
 )
 from tests.support.kubernetes.manifests import (
@@ -174,6 +178,16 @@ def test_the_rules_and_the_dashboard_are_shipped_by_both_ways() -> None:
         (dashboard,) = (one for one in of_kind(found, "ConfigMap") if "reconsume.json" in one["data"])
         assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
         assert json.loads(dashboard["data"]["reconsume.json"])["title"] == "Reconsume"
+
+
+def test_the_chart_is_whole_where_its_folder_is_copied_alone(tmp_path: Path) -> None:
+    """Given the folder in a repository of its own, then it renders, and has what Kustomize has."""
+    copied = shutil.copytree(CHART, tmp_path / "vendored", symlinks=True)
+    done = run("helm", "template", "rel", copied, *(f"--set={one}" for one in FULL))
+    assert done.returncode == 0, done.stderr
+    for file in (CHART / "files").iterdir():
+        source = K8S / "components" / "monitoring" / file.name
+        assert file.read_text() == source.read_text(), f"make charts: {file.name}"
 
 
 def test_scaling_looks_at_main_topics_and_at_what_is_late_only() -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from reconsume.spark.java import BROKEN_CALL
+from reconsume.spark.job.running_query import STOP_SECONDS
 from reconsume.topics.events import State
 from reconsume.topics.names import Names
 from tests.support.deadline import until
@@ -152,13 +153,16 @@ def test_the_job_outlives_the_death_of_its_java_process(world: World) -> None:
 
 def test_sigterm_in_a_batch_lets_it_end_and_nothing_stays(world: World) -> None:
     first, batches = world.group("first"), Batches(world.folder)
+    world.job.until(batches.between, SOON, "the next batch is that of the event")
     tell(world.bootstrap, [event(first, 4)])
     world.job.until(batches.inside, SOON, "a batch is under way")
     kept = [folder for java in folders_of_java(world.folder) for folder in java.glob("blockmgr-*")]
     began = time.monotonic()
     assert world.job.stop() == 0
-    assert time.monotonic() - began < END_SECONDS
-    assert "orders:0:4" in view_of(world.bootstrap, first), "the batch was done"
+    took = time.monotonic() - began
+    assert took < END_SECONDS
+    if took < STOP_SECONDS:  # on a busy machine a batch may take longer: then it is cut off
+        assert "orders:0:4" in view_of(world.bootstrap, first), "the batch was done"
     assert "view: stopped" in world.job.log()
     assert kept, "Spark's blocks were in the folder of the job"
     assert not list(world.folder.glob("reconsume-view-*"))

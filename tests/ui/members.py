@@ -33,6 +33,12 @@ def committed(consumer: Consumer, topics: Sequence[str]) -> bool:
     return True
 
 
+def is_assigned(consumer: Consumer) -> bool:
+    """Poll once; a poll may also return an error, which assigns nothing."""
+    consumer.poll(0.1)
+    return bool(consumer.assignment())
+
+
 @contextmanager
 def member(group: GroupTopics, instance: str) -> Iterator[None]:
     """A running instance, as Kafka sees it."""
@@ -42,7 +48,7 @@ def member(group: GroupTopics, instance: str) -> Iterator[None]:
     consumer = Consumer({**config, "enable.auto.commit": False, "max.poll.interval.ms": 86_400_000})
     try:
         consumer.subscribe(list(group.mains))
-        until(lambda: consumer.poll(0.1) or consumer.assignment(), SECONDS, "the instance is a member of its group")
+        until(lambda: is_assigned(consumer), SECONDS, "the instance is a member of its group")
         yield
     finally:
         consumer.close()

@@ -126,15 +126,16 @@ def test_a_hold_of_the_dashboard_is_there_once_and_its_release_with_who_released
     assert [(who, what) for who, what, _ in actions(shown)] == [("bob@laptop", "release")]
     chips = re.findall(r'<span class="chip plain">([a-z-]+)</span></td>', visitor.get("/activity").body.decode())
     assert sorted(chips) == sorted(
-        ["sign-in", "sign-in", *["hold", "hold-result"] * 2, "release", "release", "release"]
+        ["sign-in", "sign-in", *["hold", "hold-result", "release", "release-result"] * 2, "release"]
     )
 
 
 def test_a_policy_that_was_withdrawn_says_so_and_what_it_was(shown: Scene) -> None:
     commanded(shown, "policy", "set", "max_deaths=5", "--who", "ann@laptop", "--yes")
-    commanded(shown, "policy", "set", "--unset", "max_deaths", "--who", "bob@laptop", "--yes")
+    words = ("policy", "set", "--unset", "max_deaths", "--who", "bob@laptop", "--why", "it was a trial")
+    commanded(shown, *words, "--yes")
     assert actions(shown) == [
-        ("bob@laptop", "policy", "policy withdrawn; was max_deaths 5"),
+        ("bob@laptop", "policy", "policy withdrawn; was max_deaths 5; why it was a trial"),
         ("ann@laptop", "policy", "max_deaths 5"),
     ]
 

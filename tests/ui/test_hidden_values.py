@@ -74,7 +74,7 @@ def scene(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     queue = group.queues[0]
     produce(group.bootstrap, queue, [queue_copy(queue, KEY, at, at == 0, topic=group.main) for at in range(2)])
     hold = HoldRecord(now, now + 3_600_000, WHY, "ann", topic=group.main, key=KEY)
-    policy = PolicyRecord({"timeout": "30s"}, "bob", now, {})
+    policy = PolicyRecord({"timeout": "30s"}, "bob", now, {}, why=WHY)
     held = [Out(render_hold(hold), hold_key("h1")), Out(render_record(policy), b"policy")]
     produce(group.bootstrap, names.policy, held)
     with dashboard(group, tmp_path_factory.mktemp("hidden"), read="signed-in") as served:
@@ -110,7 +110,7 @@ BARE = {"/keys/queue"}
 """Pages that a reader who has not signed in gets nothing of: they are about one key."""
 CANARY = {
     *("/", "/part/group", "/part/alarms", "/record", "/record/journey", "/find", "/dlq", "/dlq/letter", "/keys"),
-    *("/keys/queue", "/holds", "/activity"),
+    *("/keys/queue", "/holds", "/policy", "/activity"),
 }
 """Pages that show a key, a value, a header, a text or a reason to those who have signed in."""
 

@@ -49,7 +49,7 @@ def test_a_hold_is_shown_to_all_and_released_by_whoever_is_signed_in(scene: Scen
     (last,) = [row for row in dump(scene.group.bootstrap, scene.group.names.policy) if row.key == b"hold/ui-1"][-1:]
     assert json.loads(last.value or b"")["released_by"] == "alice@ui"
     lines = [json.loads(line) for line in scene.audit.read_text().splitlines()]
-    assert [line["hold"] for line in lines if line["action"] == "release"] == ["ui-1", "ui-1"]
+    assert [line["what"] for line in lines if line["action"] == "release"] == ["ui-1", "ui-1"]
 
 
 @pytest.fixture
@@ -61,6 +61,19 @@ def fields(signed_in: Visitor) -> dict[str, str]:
     assert names == {"csrf", "topic", "level", "key", "base64", "for", "why", "all"}
     hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
     return {**hidden, "topic": "", "level": "", "key": "", "base64": "", "for": "20m", "why": "paid <by> hand"}
+
+
+def test_a_hold_is_in_the_head_of_the_next_page_at_once_and_its_release_too(
+    scene: Scene, signed_in: Visitor, fields: dict[str, str]
+) -> None:
+    """A page begins with the alarms that were last asked for, which may be a minute old."""
+    assert "Held:" not in banner(signed_in)
+    assert signed_in.post("/holds/begin", fields | {"topic": scene.group.main}).status == 303
+    assert "Held:" in signed_in.get("/activity").body.decode()
+    ident = re.search(r'name="hold" value="([^"]+)"', banner(signed_in))
+    assert ident is not None
+    assert signed_in.post("/holds/release", {"csrf": fields["csrf"], "hold": ident[1]}).status == 303
+    assert "Held:" not in signed_in.get("/activity").body.decode()
 
 
 def written(scene: Scene) -> list[HoldRecord]:
@@ -105,7 +118,7 @@ def test_a_hold_is_begun_by_the_form_with_an_end_and_a_reason(
         line for line in map(json.loads, scene.audit.read_text().splitlines()) if line["action"].startswith("hold")
     ][-2:]
     assert (planned["what"], planned["lasts"], planned["why"]) == (what, "20m", "paid <by> hand")
-    assert (ended["action"], ended["hold"], ended["error"]) == ("hold-result", ident, "")
+    assert (ended["action"], ended["what"], ended["error"]) == ("hold-result", f"{ident} {what}", "")
     assert signed_in.post("/holds/release", {"csrf": fields["csrf"], "hold": ident}).status == 303
 
 

@@ -154,11 +154,13 @@ def test_the_form_fits_every_screen_and_what_it_cannot_do_is_said(
     page.fill("[name=who]", "alice")
     page.fill("[name=token]", TOKEN)
     page.click("main button")
+    page.wait_for_url("**/dlq")
     page.goto(PATH)
     assert not fits(page)
     page.fill("[name=why]", "w" * 1_000)
     page.evaluate("document.querySelector('[name=record]').value = 'others:0:0'")
     page.click("text=To the dead letters")
+    page.wait_for_url("**/keys/settle")
     assert "Nothing was done: others:0:0 waits in no queue" in page.inner_text("main")
     page.close()
 

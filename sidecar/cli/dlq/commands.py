@@ -5,8 +5,6 @@ Each command parses its options and prints; what is done is in `sidecar/dlq/`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +23,8 @@ from reconsume.sidecar.cli.dlq.filters import (
     takes_filter,
 )
 from reconsume.sidecar.cli.dlq.rows import CUT, LIST, letter_facts, letter_row, list_row
-from reconsume.sidecar.cli.terminal.confirm import Yes, ask, stop_signal
-from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
+from reconsume.sidecar.cli.terminal.confirm import Yes
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from reconsume.sidecar.cli.terminal.operation import carry_out, progress_line
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk, write
@@ -38,16 +36,15 @@ from reconsume.sidecar.dlq.letters import (
     Filter,
     Letter,
     RedriveRequest,
-    target_of,
 )
 from reconsume.sidecar.hints import hint
+from reconsume.sidecar.operation import no_report
 from reconsume.sidecar.printable import plural, printable
 
 if TYPE_CHECKING:
     from reconsume.sidecar.dlq.dead_letters import DeadLetters, SearchResult
 
 MOST_EVENTS = 5_000_000
-IMPORT = ("id", "redrives", "topic", "result")
 
 app = typer.Typer(
     cls=Group, help="Dead letters: looked at, and brought back.", no_args_is_help=True, rich_markup_mode=None
@@ -87,7 +84,7 @@ def list_(
       reconsume dlq list --contains '"sku": "A-99"' --key customer-7
     """
     states = states_of(state, everything=everything)
-    letters = open_dlq(options).letters
+    letters = open_dlq(options, topics=wanted.topics).letters
     from reconsume.sidecar.dlq.dead_letters import search_letters
 
     request = RedriveRequest(wanted, most_redrives)
@@ -159,7 +156,7 @@ def journey_of(letters: DeadLetters, letter: Letter, most: int) -> tuple[list[Ro
     if letter.retry_state is None:
         return [], "the record's id is not known"
     since = letter.retry_state.first_failed_at or None
-    scan = read_journey(letters.kafka, letters.names, letter.id, since, most, lambda _read, _of: None)
+    scan = read_journey(letters.kafka, letters.names, letter.id, since, most, no_report)
     return list(journey(scan.events)), scan.missing
 
 
@@ -224,7 +221,7 @@ def redrive(
       reconsume dlq redrive --id orders:3:1024
       reconsume dlq redrive --contains '"sku": "A-99"'
     """
-    group = open_dlq(options, who)
+    group = open_dlq(options, who, wanted.topics)
     from reconsume.sidecar.dlq.operations import Redrive  # the Kafka client is slow to import, and --help needs none
 
     operation = Redrive(group.letters, RedriveRequest(wanted, most_redrives, forgotten), most, rate)
@@ -251,7 +248,7 @@ def export(
     """
     if options.format not in (None, Format.JSONL):
         raise typer.BadParameter("an export is JSON lines: -o jsonl, or nothing")
-    letters = open_dlq(options).letters
+    letters = open_dlq(options, topics=wanted.topics).letters
     from reconsume.sidecar.dlq.archive import export_lines
     from reconsume.sidecar.dlq.dead_letters import LetterScan
 
@@ -284,8 +281,9 @@ def import_(
     says who changed the value, when, and the SHA-256 of both values. The dead letter itself stays as it is. Importing a
     file twice is harmless.
 
-    A file with a bad line is refused as a whole. An imported letter's time in the DLQ is that of the import. Ends with
-    3 when some letters were refused.
+    A plan is shown first. A file with a bad line is refused as a whole; it has at most 1 GiB and 500 000 lines, of at
+    most 32 MiB each. An imported letter's time in the DLQ is that of the import. Ends with 3 when some letters were
+    refused.
 
     \b
     Examples:
@@ -293,35 +291,10 @@ def import_(
       reconsume dlq import edited.jsonl --who ann --dry-run
     """
     group = open_dlq(options, who)
-    from reconsume.sidecar.dlq.archive import BEFORE, REFUSED, THERE, Import
+    from reconsume.sidecar.dlq.archive import ImportLetters
 
-    letters, work = group.letters, Import(group.letters, file, group.who, dry_run=dry_run)
-    count = work.expect_good_lines()  # all lines are looked at before the first letter is written
-    if not dry_run and not yes:
-        edits = f"redrive the edited ones to {target_of(letters.policy, queued=letters.is_queued())}"
-        ask(f"Import up to {plural(count, 'dead letter')} into {', '.join(letters.topics)}, and {edits}?")
-
-    def rows() -> Iterator[Row]:
-        for letter, result in work.import_letters(stop, progress_line()):
-            topic = letter.record.source.topic
-            yield {"id": letter.id, "redrives": letter.redrives, "topic": topic, "result": result}
-
-    noted = nullcontext() if dry_run else group.actions.noted("import", group.who, file.name)
-    with noted as tally, stop_signal() as stop:
-        try:
-            options.output.rows(IMPORT, rows())
-        finally:
-            if tally is not None:
-                tally.records = work.changed
-    if stop.is_set():
-        raise KeyboardInterrupt
-    always, results = (work.imported, THERE), (work.imported, work.redriven, THERE, BEFORE)
-    shown = [result for result in results if work.counts[result] or result in always]
-    talk(", ".join(f"{work.counts[result]} {result}" for result in shown))
-    if not work.counts[REFUSED]:
-        return DONE
-    talk(f"{work.counts[REFUSED]} were refused; import the file again to try them again")
-    return PARTLY if work.changed else FAILED
+    operation = ImportLetters(group.letters, file, group.who)
+    return carry_out(options, operation, group.who, group.actions, yes=yes, dry_run=dry_run)
 
 
 @command(app, "purge")

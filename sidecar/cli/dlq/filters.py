@@ -15,6 +15,7 @@ from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.dlq.letters import FILTER_FIELDS, Filter, filter_of
 from reconsume.sidecar.errors import LetterError
+from reconsume.sidecar.hints import not_ours
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
@@ -100,11 +101,15 @@ class OpenGroup(NamedTuple):
         return ActionStore(self.letters.kafka, self.letters.names, talk)
 
 
-def open_dlq(options: Options, who: str | None = None) -> OpenGroup:
-    """Open the group of the configuration. Events name `who` as their author. Raises BadParameter and ConfigError."""
+def open_dlq(options: Options, who: str | None = None, topics: Sequence[str] = ()) -> OpenGroup:
+    """Open the group of the configuration. Events name `who` as their author. Warns of each of `topics` that is none of
+    the group's now: it may have been once. Raises BadParameter and ConfigError."""
     from reconsume.sidecar.dlq.dead_letters import DeadLetters  # the Kafka client is slow to import; --help needs none
 
     settings, by = settings_for_kafka(options), author(who)
+    for topic in topics:
+        if topic not in settings.topic_names:
+            talk(f"warning: {not_ours(topic, settings.topic_names)}")
     return OpenGroup(settings, DeadLetters(settings.kafka, build_policy(settings, f"{BY_REDRIVE}{by}"), talk), by)
 
 

@@ -18,11 +18,10 @@ from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.waiting_keys import WaitingKey, WaitingRecord
 from reconsume.sidecar.errors import BrokerError, ConfigError, RecordError
-from reconsume.sidecar.hints import hint
+from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
-from reconsume.topics.events import State
 
 if TYPE_CHECKING:
     from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan
@@ -35,9 +34,13 @@ QUEUE = ("id", "state", "times", "due", "reason", "at", "redrives", "topic", "pa
 CUT = ("key", "reason")
 
 
+NOT_DONE = "open"
+"""The default of `--state`: what waits for a retry, and what was redriven and is not done or dead again."""
+
+
 def refuse_with_blocked(state: str, level: str | None, reason: str | None, due: str | None) -> None:
     """Raise BadParameter if one of these options is there, which ask for records of the view."""
-    if state.upper() != State.WAITING_RETRY or any((level, reason, due)):
+    if state != NOT_DONE or any((level, reason, due)):
         raise typer.BadParameter("--blocked goes with --topic, --limit and --most alone: it shows keys")
 
 
@@ -104,7 +107,7 @@ def read(settings: Settings, topic: str | None, key: bytes | None = None, most: 
     if order == "none":
         raise ConfigError("deliver.order is none: only ordered groups have queues of keys")
     if topic is not None and topic not in settings.topic_names:
-        raise typer.BadParameter(f"{topic!r} is none of the group's topics")
+        raise typer.BadParameter(not_ours(topic, settings.topic_names))
     policy = build_policy(settings, CLIENT)
     wanted = Wanted(key, min(most or MOST_READ, MOST_READ), 1 if key is None else MOST_KEPT)
     topics = settings.topic_names if topic is None else (topic,)

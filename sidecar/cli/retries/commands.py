@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +19,7 @@ from reconsume.sidecar.cli.find import (
     retries_query,
     search,
 )
-from reconsume.sidecar.cli.retries.blocked import key_of, list_blocked, refuse_with_blocked, show_key
+from reconsume.sidecar.cli.retries.blocked import NOT_DONE, key_of, list_blocked, refuse_with_blocked, show_key
 from reconsume.sidecar.cli.retries.rows import (
     CUT,
     JOURNEY,
@@ -41,7 +42,7 @@ from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import RecordError
-from reconsume.sidecar.hints import hint
+from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.storm import RULE
@@ -53,12 +54,17 @@ if TYPE_CHECKING:
 
 MOST_SCANNED = 5_000_000
 ALL = "all"
+LISTS: dict[str, tuple[State | None, ...]] = {ALL: (None,), NOT_DONE: (State.REDRIVEN, State.WAITING_RETRY)}
+"""The states that `--state` lists one after the other, by its words that are no state."""
 
 app = typer.Typer(cls=Group, help="What is in retry, in the whole group.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
 
 StateOption = Annotated[
-    str, typer.Option("--state", metavar="STATE", help=f"{', '.join(State)}, or {ALL}; what waits by default.")
+    str,
+    typer.Option(
+        "--state", metavar="STATE", help=f"{', '.join(State)}, {ALL}, or {NOT_DONE}: WAITING_RETRY and REDRIVEN."
+    ),
 ]
 TopicOption = Annotated[str | None, typer.Option("--topic", help="Records of this main topic.")]
 LevelOption = Annotated[str | None, typer.Option("--level", metavar="DELAY", help="Records in this level, like 10s.")]
@@ -76,7 +82,7 @@ DueOption = Annotated[
 @command(app, "list")
 def list_(
     options: Options,
-    state: StateOption = State.WAITING_RETRY,
+    state: StateOption = NOT_DONE,
     topic: TopicOption = None,
     level: LevelOption = None,
     reason: ReasonOption = None,
@@ -93,10 +99,11 @@ def list_(
 ) -> int:
     """List the records in retry.
 
-    What is due first comes first. With -o jsonl each line is one value of the view, as it lies in the topic. Without
-    Spark's view (view.source) it is made from the events, which are read once. With --blocked the queue topics are read
-    instead: one row for each key, with its first record, and how many are behind that one. With --key or --contains
-    the copies in the retry topics are searched, as by `find`, which finds undelivered records and dead letters, too.
+    What is due first comes first; before it, records that were redriven and are not done yet. With -o jsonl each line
+    is one value of the view, as it lies in the topic. Without Spark's view (view.source) it is made from the events,
+    which are read once. With --blocked the queue topics are read instead: one row for each key, with its first record,
+    and how many are behind that one. With --key or --contains the copies in the retry topics are searched, as by
+    `find`, which finds undelivered records and dead letters, too.
 
     \b
     Examples:
@@ -106,7 +113,7 @@ def list_(
       reconsume retries list --blocked -o table
     """
     if key is not None or contains is not None:
-        changed = "" if state.upper() == State.WAITING_RETRY else state
+        changed = "" if state == NOT_DONE else state
         query = retries_query(contains, key, topic, state=changed, others=(level, reason, due_before, most, blocked))
         return print_found(options, search(settings_for_kafka(options), query, limit or LIMIT))
     if blocked:
@@ -115,9 +122,12 @@ def list_(
         return DONE
     filters = filters_of(state, topic, level, reason, due_before)
     settings = settings_for_kafka(options)
+    if topic is not None and topic not in settings.topic_names:
+        talk(f"warning: {not_ours(topic, settings.topic_names)}")
     with whole_view(settings, Source(settings.view.source), most) as look, look.questions() as ask:
-        form = options.output.format
-        rows = (for_people(row_of(value), form) for value in ask.every_message(filters, limit))
+        form, ordered = options.output.format, settings.order_by is not None
+        values = islice(chain.from_iterable(ask.every_message(one, limit) for one in filters), limit)
+        rows = (for_people(row_of(value), form, ordered=ordered) for value in values)
         options.output.rows(LIST, rows, CUT)
     return DONE
 
@@ -242,14 +252,18 @@ def done_text(settings: Settings, record: str, missing: str) -> str:
     return f"{record} is done, and never failed"
 
 
-def filters_of(state: str, topic: str | None, level: str | None, reason: str | None, due: str | None) -> Filters:
-    """Build the filters from the options. Raises BadParameter if the state is unknown."""
+def filters_of(state: str, topic: str | None, level: str | None, reason: str | None, due: str | None) -> list[Filters]:
+    """Build the filters of one list after the other from the options. Raises BadParameter if the state is unknown."""
     from reconsume.sidecar.view.query import Filters
 
-    if state.upper() not in (*State, ALL.upper()):
-        raise typer.BadParameter(f"--state is {', '.join(State)} or {ALL}")
-    wanted = None if state.lower() == ALL else State(state.upper())
-    return Filters(wanted, level, topic, reason, None if due is None else ahead(due, "--due-before"))
+    if state.upper() in list(State):
+        wanted: tuple[State | None, ...] = (State(state.upper()),)
+    elif state.lower() in LISTS:
+        wanted = LISTS[state.lower()]
+    else:
+        raise typer.BadParameter(f"--state is {', '.join((*State, ALL))} or {NOT_DONE}")
+    due_before = None if due is None else ahead(due, "--due-before")
+    return [Filters(one, level, topic, reason, due_before) for one in wanted]
 
 
 def print_record(

@@ -21,7 +21,7 @@ from reconsume.topics.events import Event, State, author_of
 if TYPE_CHECKING:
     from reconsume.sidecar.view.snapshot import ViewSnapshot
 
-LIST = ("id", "state", "times", "level", "due", "reason", "topic", "last_failed_at")
+LIST = ("id", "state", "times", "level", "due", "reason", "text", "topic", "last_failed_at")
 STATS = ("minute", "topic", "level", "reason", "retries", "committed", "dead", "redriven")
 JOURNEY = ("at", "state", "times", "after", "waits", "reason", "text", "who", "level", "due", "redrives", "instance")
 """What tells the story stands first: a narrow terminal leaves out columns from the end."""
@@ -69,10 +69,14 @@ def row_of(value: bytes) -> dict[str, Any]:
     return row
 
 
-def for_people(row: Row, form: Format) -> Row:
+def for_people(row: Row, form: Format, *, ordered: bool = False) -> Row:
     """Return the row; for a table with its times and state in readable form. All other formats keep it as it is in the
-    topic."""
-    return {key: shown(row, key) for key in row} if form is Format.TABLE else row
+    topic. `ordered`: what is in no level waits in the queue of its key."""
+    if form is not Format.TABLE:
+        return row
+    people = {key: shown(row, key) for key in row}
+    is_queued = ordered and row.get("state") == State.WAITING_RETRY and row.get("level") is None
+    return people | {"level": "queue"} if is_queued else people
 
 
 def shown(row: Row, key: str) -> object:

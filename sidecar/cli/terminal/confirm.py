@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Annotated
@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from reconsume.sidecar.cli.terminal.exit_codes import FAILED
-from reconsume.sidecar.cli.terminal.output import Output, Row, talk
+from reconsume.sidecar.cli.terminal.output import talk
 
 # Every command that changes something takes --yes, so that a script need not know which of them ask.
 Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt. Required when there is no terminal.")]
@@ -32,24 +32,6 @@ def ask(question: str, agreed: str | None = None) -> None:
     if answer != agreed if agreed else answer.lower() not in ("y", "yes"):
         talk("nothing was changed")
         raise typer.Exit(FAILED)
-
-
-def is_to_go_on(
-    output: Output, columns: Sequence[str], plan: Row, sentence: str, *, dry_run: bool, yes: bool, nothing: str
-) -> bool:
-    """Show what one change would do; return whether to make it.
-
-    A dry run prints the plan as its result, and `nothing` as the sentence that nothing was done. Else the plan is shown
-    to a person, who is `sentence` unless `yes`. Raises as `ask`.
-    """
-    if dry_run:
-        output.rows(columns, [plan])
-        talk(nothing)
-        return False
-    output.talk_rows(columns, [plan])
-    if not yes:
-        ask(sentence)
-    return True
 
 
 def question(text: str, likely: str | None = None) -> str:

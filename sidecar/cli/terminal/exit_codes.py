@@ -87,27 +87,31 @@ def exit_code(call: Callable[[], int | None], *, debug: bool, as_json: bool = Fa
     if not debug:
         # Without a handler Python would print librdkafka's log lines beside the sentence, which already has the cause.
         logging.getLogger("reconsume.kafka").addHandler(SILENCE)
+    came: list[int] = []
     try:
-        with unwound_by_signals():
+        with unwound_by_signals(came):
             code = call()
         flush()  # a reader that went away is noticed here, not in a traceback at exit
     except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 — the last code before the user: report all
-        if (by_signal := _signalled(error)) is not None:
+        if (by_signal := 128 + came[0] if came else _signalled(error)) is not None:
             raise SystemExit(by_signal) from None
         return report(interrupt_in(error), debug=debug, as_json=as_json, command=command)
     return code or DONE
 
 
 @contextmanager
-def unwound_by_signals() -> Iterator[None]:
+def unwound_by_signals(came: list[int]) -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block as an exception does, so that it removes its temporary files.
 
-    Commands that go on after a signal, or drain first, have handlers of their own, which come later and count.
+    `came` gets the number of each that comes: a C library that calls back may turn the exception into one of its own,
+    as SQLite does with that of its progress handler. Commands that go on after a signal, or drain first, have handlers
+    of their own, which come later and count.
     """
 
     def end(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
         sys.exit(128 + number)
 
     is_main = threading.current_thread() is threading.main_thread()  # no other one may set a handler

@@ -34,7 +34,7 @@ def carry_out(
         output.rows(plan.columns, plan.rows)
         if plan.nothing:
             talk(plan.nothing)
-        return DONE
+        return DONE if plan.question else plan.status
     output.talk_rows(plan.columns, plan.rows[:SHOWN])
     if len(plan.rows) > SHOWN:
         talk(f"and {len(plan.rows) - SHOWN} more; --dry-run prints all of them")

@@ -18,8 +18,8 @@ import typer
 
 from reconsume.sidecar.cli.terminal.exit_codes import exit_code
 from reconsume.sidecar.cli.terminal.output import Format, Output
-from reconsume.sidecar.hints import use_file
-from reconsume.sidecar.settings.load import secret_of
+from reconsume.sidecar.hints import use_given
+from reconsume.sidecar.settings.load import masked_set, secret_of
 
 P = ParamSpec("P")
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
@@ -135,12 +135,12 @@ def command(
         def call(context: typer.Context, options: Options, own: dict[str, Any]) -> None:
             as_json = options.format in (Format.JSON, Format.JSONL)
             words = context.command_path.split()  # `reconsume dlq show`
-            use_file(options.config)
+            use_given(options.config, map(masked_set, options.sets))
             try:
                 work = functools.partial(typing.cast(Any, function), options, **own)
                 code = exit_code(work, debug=options.debug, as_json=as_json, command=words[:2][-1])
             finally:
-                use_file(None)
+                use_given(None)
             if code != 0:
                 raise typer.Exit(code)  # raised, not returned: a returned typer.Exit would end with 0
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, ParamSpec, TextIO
 
 from reconsume.sidecar.clock import utc
 from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.operation import EpochMs
 from reconsume.sidecar.printable import printable, printable_json
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def cell(value: object) -> str:
 def titles_of(columns: Sequence[str], rows: Sequence[Row], zone: tzinfo) -> dict[str, str]:
     """Return the title of each column: of one with times it names their zone."""
     name = zone.tzname(None) or "UTC"
-    timed = {column for column in columns if any(isinstance(row.get(column), Moment) for row in rows)}
+    timed = {column for column in columns if any(isinstance(row.get(column), Moment | EpochMs) for row in rows)}
     return {column: f"{column} ({name})" if column in timed else column for column in columns}
 
 
@@ -215,6 +216,8 @@ def cells_of(columns: Sequence[str], rows: Iterable[Row], *, brief: bool, zone: 
 def timed_or_cell(value: object, zone: tzinfo, *, brief: bool) -> str:
     """Return a value as one text, a time in this zone. `brief`: the least that tells it apart, in at most 11
     characters."""
+    if isinstance(value, EpochMs):
+        value = clock(value)
     if not isinstance(value, Moment):
         return cell(value)
     there = datetime.fromisoformat(value).astimezone(zone)

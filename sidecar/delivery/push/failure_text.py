@@ -20,8 +20,11 @@ from reconsume.topics.reasons import one_line
 
 FIRST_CHARACTERS = 1_024
 """Characters of a body that are looked at for its begin, which leaves room for indented JSON."""
-MOST_ENTRIES = 3
-"""Entries of a list of errors that are taken."""
+MOST_ENTRIES, MOST_NESTED = 3, 3
+"""Entries of a list, and members of an object that does not say why, that are taken; lists and objects in each other
+that are looked at."""
+TOLD_BY = ("msg", "message", "detail", "error_description", "error", "reason", "title")
+"""The members of an object that say why, the most telling first."""
 DEEPEST, LONGEST_NAME = 8, 64
 """Members of the place of an error, and characters of each."""
 HTTP = "http-"
@@ -95,13 +98,37 @@ def text_of_json(body: bytes, *, problem: bool) -> str:
 
 def reasons(members: Reasons) -> Iterator[str]:
     """Yield the texts of the members that may hold a reason, the most telling first; empty for one without."""
-    yield text(members.detail) or places_of(members.detail)
-    yield text(members.message) or joined(map(text, first(members.message)))
+    yield reason_of(members.detail)
+    yield reason_of(members.message)
     yield text(member(members.error, "message"))
     yield text(members.error_description)
-    yield text(members.error)
-    yield next(map(text_of_error, first(members.errors)), "")
+    yield reason_of(members.error)
+    yield reason_of(members.errors[:1] if isinstance(members.errors, list) else members.errors)
     yield text(members.title)
+
+
+def reason_of(value: Any, depth: int = 0) -> str:
+    """Return a value of any form as one text: of a list its first entries, of an object the member that says why, with
+    the place that FastAPI's errors name; of one without, its first members as `name: value`."""
+    match value:
+        case str():
+            return text(value)
+        case list() if depth <= MOST_NESTED:
+            return joined(reason_of(entry, depth + 1) for entry in value[:MOST_ENTRIES])
+        case dict() if depth <= MOST_NESTED:
+            said = next(filter(None, (text(value.get(name)) for name in TOLD_BY)), "")
+            return ": ".join(filter(None, (dotted(value.get("loc")), said))) or joined(
+                f"{name[:LONGEST_NAME]}: {inner}"
+                for name, one in list(value.items())[:MOST_ENTRIES]
+                if (inner := scalar(one) or reason_of(one, depth + 1))
+            )
+        case _:
+            return ""
+
+
+def scalar(value: Any) -> str:
+    """Return a number or a truth value as JSON has it; empty of another value."""
+    return msgspec.json.encode(value).decode() if isinstance(value, bool | int | float) else ""
 
 
 def text(value: Any) -> str:
@@ -114,32 +141,15 @@ def member(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
 
 
-def first(value: Any) -> list[Any]:
-    """Return the first entries of a list; none of another value."""
-    return value[:MOST_ENTRIES] if isinstance(value, list) else []
-
-
 def joined(texts: Iterable[str]) -> str:
     """Return several texts as one."""
     return "; ".join(filter(None, texts))
-
-
-def places_of(detail: Any) -> str:
-    """Return the entries of FastAPI's list of errors as `loc: msg`."""
-    return joined(
-        ": ".join(filter(None, (dotted(member(entry, "loc")), text(member(entry, "msg"))))) for entry in first(detail)
-    )
 
 
 def dotted(loc: Any) -> str:
     """Return where FastAPI found an error, as `body.sku`. A place may hold numbers, and is cut where it is deep."""
     names = loc[:DEEPEST] if isinstance(loc, list) else []
     return ".".join(str(name)[:LONGEST_NAME] for name in names if isinstance(name, str | int))
-
-
-def text_of_error(error: Any) -> str:
-    """Return the reason in the first entry of a list `errors`."""
-    return text(error) or text(member(error, "message")) or text(member(error, "detail"))
 
 
 def explained(

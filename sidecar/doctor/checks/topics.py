@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.levels import leftovers, unowned_queues
-from reconsume.sidecar.hints import hint
+from reconsume.sidecar.hints import hint, suggestion
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, source_of
 from reconsume.sidecar.printable import plural
@@ -48,12 +48,19 @@ def topics(cluster: Cluster, group: GroupShape, compare: Compare) -> list[Findin
     described, denied = cluster.topics([*group.topics, *own])
     configs = cluster.settings(described)
     missing = [name for name in group.topics if name not in described and name not in denied]
+    there = cluster.topic_names() if missing or own else frozenset()
     mend = "create it, or correct topics: in the configuration"
-    findings = [fail(f"main topic {name} does not exist", mend) for name in missing]
+    findings = [
+        fail(
+            f"main topic {name} does not exist",
+            f"{mend}; {question}" if (question := suggestion(name, there)) else mend,
+        )
+        for name in missing
+    ]
     for topic in described.values():
         findings += whole(topic)
     if own:
-        findings += owns(group, described, configs, denied, compare, cluster.topic_names())
+        findings += owns(group, described, configs, denied, compare, there)
     findings += hidden_topics(denied)
     return findings or [ok(f"all {len(described)} are as they must be")]
 

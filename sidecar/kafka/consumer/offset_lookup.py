@@ -73,7 +73,7 @@ class Leaders:
         """Note that these leaders have answered a request."""
         for leader in leaders:
             _, rest = self._silent.pop(leader, (0.0, 0.0))
-            if rest:
+            if rest > REST:
                 text, extra = "%s answers again what its logs hold", {"event": "offsets-answered"}
                 _LOG.info(text, _name(leader), extra=extra)
 
@@ -82,9 +82,12 @@ class Leaders:
         self._silent |= {leader: (self.clock(), self._silent.get(leader, (0.0, 0.0))[1]) for leader in leaders}
 
     def failed(self, leader: int, why: object) -> None:
-        """Note that a leader has not answered a request that was for it alone."""
+        """Note that a leader has not answered a request that was for it alone.
+
+        Only the second time in a row is logged: at a start, answers of a busy broker take longer than `PART_WITHIN`.
+        """
         _, rest = self._silent.get(leader, (0.0, 0.0))
-        if not rest:
+        if rest == REST:
             text, extra = "%s does not answer what its logs hold: %s", {"event": "offsets-unanswered"}
             _LOG.warning(text, _name(leader), why, extra=extra)
         rest = min(2 * rest, LONGEST_REST) if rest else REST

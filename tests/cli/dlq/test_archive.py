@@ -16,7 +16,7 @@ from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.settings.policy import build_policy
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS, dump
-from tests.support.sidecar.dlq_calls import DAY, Call, now, plant, rows
+from tests.support.sidecar.dlq_calls import DAY, Call, actions, now, plant, rows
 from tests.support.sidecar.redrive import dead_letter
 from tests.support.sidecar.settings import good
 
@@ -36,15 +36,15 @@ def test_an_export_is_imported_byte_for_byte_and_twice_is_harmless(
     file = tmp_path / "dead.jsonl"
     file.write_text(exported.stdout, encoding="utf-8")
     there = call("import", file, "--yes")
-    assert (there.exit_code, {row["result"] for row in rows(there)}) == (0, {"there already"})
+    assert (there.exit_code, actions(there)) == (0, [("there already", 3)])
     admin = AdminClient({"bootstrap.servers": group.bootstrap})
     for future in admin.delete_records([TopicPartition(group.dlq, 0, 2)]).values():
         future.result(20)
     dry = call("import", file, "--dry-run")
-    assert [row["result"] for row in rows(dry)] == ["would be imported", "would be imported", "there already"]
+    assert actions(dry) == [("import", 2), ("there already", 1)]
     assert len(dump(group.bootstrap, group.dlq)) == 1
-    assert [row["result"] for row in rows(call("import", file, "--yes"))][:2] == ["imported"] * 2
-    assert {row["result"] for row in rows(call("import", file, "--yes"))} == {"there already"}
+    assert actions(call("import", file, "--yes")) == [("imported", 2), ("there already", 1)]
+    assert actions(call("import", file, "--yes")) == [("there already", 3)]
     after = dump(group.bootstrap, group.dlq)
     bare = {(row.key, row.value, row.headers) for row in before}
     assert (len(after), {(row.key, row.value, row.headers) for row in after}) == (3, bare)
@@ -68,7 +68,7 @@ def test_a_letter_behind_an_open_transaction_is_not_taken_for_absent(
     plant(group, dead_letter(group, 1))
     ends = threading.Timer(OPEN_S, lane.commit_transaction)
     ends.start()
-    assert {row["result"] for row in rows(call("import", file, "--yes"))} == {"there already"}
+    assert actions(call("import", file, "--yes")) == [("there already", 1)]
     ends.join(SECONDS)
     assert len(dump(group.bootstrap, group.dlq)) == 2
 

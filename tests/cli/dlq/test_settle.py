@@ -65,7 +65,7 @@ def test_a_dismissed_letter_leaves_lists_and_redrives_and_stays_in_the_topic(
     edited = [row | {"value_base64": "bmV3"} for row in rows(call("export", "--id", ident))]
     (tmp_path / "edited.jsonl").write_text(json.dumps(edited[0]), encoding="utf-8")
     refused = call("import", tmp_path / "edited.jsonl", "--yes")
-    assert (refused.exit_code, rows(refused)[0]["result"]) == (1, "refused: dismissed")
+    assert (refused.exit_code, rows(refused)[0]["action"], rows(refused)[0]["why"]) == (1, "refused", "dismissed")
     assert actions(call("redrive", "--yes")) == [("redriven", 1), ("dismissed", 1)]
     assert actions(call("redrive", "--id", ident, "--yes")) == [("dismissed", 1)]
     assert len(dump(group.bootstrap, group.dlq)) == 2

@@ -104,6 +104,13 @@ def test_set_writes_what_was_there_before_and_keeps_what_it_does_not_change(
     assert values(call("policy", "show"))["timeout"][0] == "20s"
 
 
+def test_a_policy_keeps_and_shows_the_reason_that_was_given(call: Call, kafka: Broker, topic: str) -> None:
+    assert call("policy", "set", "timeout=2m", "--who", "bob", "--why", "the ledger is slow", "--yes").exit_code == 0
+    assert json.loads(dump(kafka.bootstrap, topic)[-1].value or b"")["why"] == "the ledger is slow"
+    shown = call("policy", "show").stderr
+    assert ("set by bob at " in shown, ", because the ledger is slow\n" in shown) == (True, True)
+
+
 def test_a_broken_record_is_passed_over_and_said(call: Call, kafka: Broker, topic: str) -> None:
     assert call("policy", "set", "max_deaths=7", "--yes").exit_code == 0
     produce(kafka.bootstrap, topic, [Out(b"broken", b"policy")])
@@ -145,6 +152,7 @@ def test_a_bad_value_is_a_bad_configuration_with_the_files_sentence(call: Call, 
         (["ladder"], "ladder: must be KEY=VALUE"),
         ([], "nothing to set"),
         (["max_deaths=4", "--who", "a\nb"], "--who must be"),
+        (["max_deaths=4", "--why", "a\nb"], "--why: the reason must be 1 to 1000 printable characters"),
     ],
 )
 def test_wrong_usage(call: Call, topic: str, words: list[str], said: str) -> None:

@@ -73,6 +73,35 @@ def test_list_prints_what_waits_one_view_value_a_line(call: Call, kafka: Broker,
     assert "+00:00" in call("list", "-o", "table", "--wide", COLUMNS="200").stdout
 
 
+def test_list_shows_a_redriven_record_until_it_is_done_before_those_that_are_due_later(
+    call: Call, kafka: Broker, group: str, names: Names
+) -> None:
+    states = {1: State.WAITING_RETRY, 2: State.REDRIVEN, 3: State.COMMIT, 4: State.DLQ}
+    produce(
+        kafka.bootstrap, names.view, [out(view_row(number, state, group=group)) for number, state in states.items()]
+    )
+    assert [row["id"] for row in rows(call("list"))] == ["orders:0:2", "orders:0:1"]
+    assert [row["id"] for row in rows(call("list", "--limit", "1"))] == ["orders:0:2"]
+    assert [row["id"] for row in rows(call("list", "--state", "waiting_retry"))] == ["orders:0:1"]
+    refused = call("list", "--state", "gone")
+    assert (refused.exit_code, "REDRIVEN, DISMISSED, all or open" in " ".join(refused.stderr.split())) == (2, True)
+
+
+def test_list_shows_why_a_record_failed(call: Call, kafka: Broker, group: str, names: Names) -> None:
+    produce(kafka.bootstrap, names.view, [out(view_row(1, group=group, text="there is no customer 7"))])
+    assert "there is no customer 7" in call("list", "-o", "table", COLUMNS="200").stdout
+    assert "there is no customer 7" in call("list", "-o", "table", "--wide", COLUMNS="60").stdout
+
+
+def test_list_shows_that_a_record_of_an_ordered_group_waits_in_a_queue(
+    call: Call, kafka: Broker, group: str, names: Names
+) -> None:
+    produce(kafka.bootstrap, names.view, [out(view_row(1, group=group, level=None))])
+    words = ("list", "-o", "table", "--set", "deliver.order=key", "--set", "retry.ordered_ladder=[10s]")
+    assert " queue " in call(*words, COLUMNS="200").stdout
+    assert " queue " not in call("list", "-o", "table", COLUMNS="200").stdout
+
+
 def test_no_field_of_a_hostile_row_reaches_the_terminal_raw(
     call: Call, kafka: Broker, group: str, names: Names
 ) -> None:

@@ -171,7 +171,7 @@ def test_a_broker_that_is_away_is_waited_for_once(words: tuple[str, ...], call: 
     told = json.loads(away.stderr.splitlines()[-1])
     assert told["title"] == "Kafka"
     assert "answered within 8 s" in told["detail"]
-    assert re.search(r"; `reconsume doctor -c \S+` looks for the cause$", told["detail"])
+    assert re.search(r"; `reconsume doctor -c \S+ --set \S+` looks for the cause$", told["detail"])
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

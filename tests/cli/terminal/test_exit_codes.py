@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import sqlite3
+from contextlib import closing
 from typing import Annotated, Any
 
 import pytest
@@ -82,6 +85,25 @@ def test_ctrl_c_that_c_code_swallowed_is_ctrl_c() -> None:
 
     result = run_command(body)
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_a_c_library_turned_into_its_own_error_ends_with_the_code_of_the_signal(
+    number: signal.Signals,
+) -> None:
+    """SQLite swallows what a callback raises, and reports that the query was interrupted."""
+
+    def body() -> None:
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.set_progress_handler(lambda: signal.raise_signal(number), 1)
+            connection.execute("SELECT 1").fetchall()
+
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        result = run_command(body)
+    finally:
+        signal.signal(number, before)
+    assert (result.exit_code, result.stdout, result.stderr) == (128 + number, "", "")
 
 
 JSON_ERRORS = [

@@ -14,7 +14,7 @@ import typer
 
 from reconsume import sidecar
 from reconsume.sidecar.cli import app
-from reconsume.sidecar.hints import hint, use_file
+from reconsume.sidecar.hints import hint, suggestion, use_given
 from tests.support.sidecar.cli import reconsume
 
 SOURCE = Path(sidecar.__path__[0])
@@ -90,7 +90,30 @@ def test_an_error_recommends_the_command_for_the_file_that_was_given(tmp_path: P
     assert f"`reconsume doctor -c {shlex.quote(str(file))}` looks for the cause" in failed.stderr
 
 
-def test_without_a_file_a_hint_is_the_command_alone() -> None:
-    use_file(None)
+def test_an_error_recommends_the_command_with_the_settings_that_were_given(tmp_path: Path) -> None:
+    file = tmp_path / "billing.yaml"
+    file.write_text('{"group": "b", "topics": ["o"], "deliver": {"url": "http://127.0.0.1:1/"}}')
+    failed = reconsume(
+        "dlq", "list", "-c", file, "--set", "kafka.bootstrap.servers=127.0.0.1:1", "--set", "log.level=info"
+    )
+    assert failed.exit_code == 1
+    again = f"reconsume doctor -c {file} --set kafka.bootstrap.servers=127.0.0.1:1 --set log.level=info"
+    assert f"`{again}` looks for the cause" in failed.stderr
+
+
+def test_a_hint_repeats_what_was_given_but_for_what_it_sets_itself() -> None:
     assert hint("topics apply") == "reconsume topics apply"
+    use_given(Path("a b.yaml"), ["retry.levels=[1s]", "group=b", "retry.ladder=[1s, 2s]"])
+    try:
+        shown = hint("topics apply --set 'retry.levels=[1s, 3s]'")
+        own = "reconsume topics apply --set 'retry.levels=[1s, 3s]' -c 'a b.yaml'"
+        assert shown == f"{own} --set group=b --set 'retry.ladder=[1s, 2s]'"
+        assert hint("run", Path("other.yaml")) == "reconsume run -c other.yaml"
+    finally:
+        use_given(None)
     assert hint("run", Path("a b.yaml")) == "reconsume run -c 'a b.yaml'"
+
+
+def test_a_misspelt_name_is_answered_with_the_most_similar_one() -> None:
+    assert suggestion("odrers", ["orders", "invoices"]) == "did you mean orders?"
+    assert suggestion("payments", ["orders", "invoices"]) == ""

@@ -210,6 +210,8 @@ def test_missing_main_topics_are_named_all_at_once(topics: Call, main_topic: str
     assert (shown.exit_code, shown.stdout) == (1, "")
     assert "no such main topic: nope-a, nope-b; create it first" in shown.stderr
     assert main_topic not in shown.stderr
+    misspelt = topics("plan", "--set", f"topics=[{main_topic}x]")
+    assert f"no such main topic: {main_topic}x (did you mean {main_topic}?); create it first" in misspelt.stderr
     assert "--create --topic nope-a --partitions 3 && kafka-topics.sh" in shown.stderr
 
 

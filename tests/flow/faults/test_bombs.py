@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 
+from reconsume.sidecar.dlq.archive import LONGEST_LINE, MOST_LINES
 from reconsume.topics.dead_letter_headers import dead_letter_headers
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import Headers, RetryState
@@ -22,13 +25,14 @@ from tests.support.deadline import until
 from tests.support.kafka.bombs import BOMBS, fill
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
-from tests.support.kafka.topic_io import create_topic
+from tests.support.kafka.topic_io import create_topic, produce
 from tests.support.proof.frugal import Frugal
 from tests.support.rings import inner
 from tests.support.service.behaviours import FAIL, OK, Behaviour, Request
 from tests.support.service.service import Service
 from tests.support.sidecar.config import config_of
 from tests.support.sidecar.process import SidecarProcess
+from tests.support.sidecar.redrive import dead_letter
 
 LIMIT = 200
 """MiB of its own that a sidecar and each command may have at most: a container's limit is 256 (docs/security.md).
@@ -122,6 +126,46 @@ def test_no_command_takes_more_than_it_promises(reader: str, bombed: GroupTopics
     assert code in (0, 1, 3), (tmp_path / "told").read_text()[-2_000:]
     logging.getLogger(__name__).info("%s: %.0f MiB", reader, peak)
     assert peak < LIMIT, (reader, peak)
+
+
+def lines_without_end(kind: str, line: str) -> Iterator[str]:
+    """The lines of a file that is made to fill the memory of an import. `line`: a sound one of this group."""
+    sound = json.loads(line)
+    headers = json.dumps(sound["headers"])
+    match kind:
+        case "headers":
+            yield line.replace(headers, "[" + '["",null],' * (LONGEST_LINE // 11) + headers[1:])
+        case "value":
+            yield json.dumps({**sound, "value_base64": "A" * (LONGEST_LINE // 4 * 4 - 10_000)})
+        case "unknown fields":
+            yield json.dumps({**sound, "more": [[]] * (LONGEST_LINE // 5)})
+        case "two fields of one name":
+            yield line[:-1] + f', "headers": {headers}' * (LONGEST_LINE // len(headers) - 100) + "}"
+        case "lines":
+            ident = base64.b64encode(sound["id"].encode()).decode()
+            for number in range(MOST_LINES):
+                other = f"{sound['id'].rpartition(':')[0]}:{number}"
+                yield line.replace(ident, base64.b64encode(other.encode()).decode())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["headers", "value", "unknown fields", "two fields of one name", pytest.param("lines", marks=pytest.mark.long)],
+)
+def test_no_file_makes_an_import_take_more_than_it_promises(kind: str, new_group: FreshGroup, tmp_path: Path) -> None:
+    """Given a file of as many bytes, headers or lines as it may have, or more, then an import stays below the limit."""
+    group = create_group(new_group(), partitions=1, also=UNUSED)
+    produce(group.bootstrap, group.dlq, [dead_letter(group, 1)])
+    run(group, tmp_path, ["dlq", "export"])
+    line = (tmp_path / "out").read_text().strip()
+    file = tmp_path / "letters.jsonl"
+    with file.open("w", encoding="utf-8") as letters:
+        letters.writelines(f"{one}\n" for one in lines_without_end(kind, line))
+    code, peak = run(group, tmp_path, ["dlq", "import", str(file), "--dry-run" if kind == "lines" else "--yes"])
+    told = (tmp_path / "told").read_text()
+    logging.getLogger(__name__).info("%s: %d, %.0f MiB, %s", kind, code, peak, told[-200:])
+    assert code in (0, 1, 3, 78), told[-2_000:]
+    assert peak < LIMIT, (kind, peak)
 
 
 def most_of(status: str) -> float:

@@ -56,7 +56,7 @@ def test_keys_that_wait_keep_their_order_and_counts_over_half_a_minute_without_k
         stack.enter_context(sidecar)
         heads = put(group, *((b"bad:%d" % key, b"%d" % key) for key in range(KEYS)))
         behind = put(group, *((b"behind:%d" % key, b"%d" % key) for key in range(KEYS)))
-        sidecar.until(lambda: sidecar.status()["keys"]["behind"] == KEYS, 60, "all wait")
+        sidecar.until(lambda: sidecar.key_count("behind") == KEYS, 60, "all wait")
         with cleared.proxy.packets_lost():
             time.sleep(DARK)
             later = put(group, *((b"later:%d" % key, b"%d" % key) for key in range(2 * KEYS)))
@@ -87,7 +87,7 @@ def test_a_group_whose_progress_kafka_has_forgotten_delivers_what_waits_in_order
     sidecar.until(
         lambda: all(len(service.ledger.of(head)) > 2 for head in lines[0]), 60, "the heads have failed thrice"
     )
-    sidecar.until(lambda: sidecar.status()["keys"]["behind"] == KEYS, 60, "all wait")
+    sidecar.until(lambda: sidecar.key_count("behind") == KEYS, 60, "all wait")
     assert sidecar.stop().code == 0
     counted = counts_of(dump(group.bootstrap, group.queues[0]))
     before = len(service.ledger.deliveries())

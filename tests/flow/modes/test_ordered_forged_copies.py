@@ -73,7 +73,7 @@ def test_forged_copies_are_dead_letters_while_records_wait_and_nothing_waits_for
     service = start_service(bad)
     sidecar = start_sidecar(group, service.url, overrides=LADDER)
     waiting = put(group, (b"bad", b"a"), (b"behind:1", b"a"), (b"behind:2", b"a"))
-    sidecar.until(lambda: sidecar.status()["keys"]["behind"] == 2, 60, "all three wait")
+    sidecar.until(lambda: sidecar.key_count("behind") == 2, 60, "all three wait")
     at = dump(group.bootstrap, group.main)[0].timestamp
     copies = [Out(b"forged", b"z", tuple(headers)) for headers in forged(group, at)]
     produce(group.bootstrap, group.queues[0], copies)

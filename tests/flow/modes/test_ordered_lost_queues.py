@@ -99,7 +99,7 @@ def test_a_queue_made_anew_that_is_longer_than_what_was_read_is_read_from_its_be
     sidecar = start_sidecar(group, service.url, overrides=ladder("5s"))
     put(group, (b"bad", b"a"), (b"behind", b"a"))
     sidecar.until(lambda: len(dump(group.bootstrap, group.queues[0])) >= 2, 30, "both wait in the queue")
-    sidecar.until(lambda: sidecar.status()["keys"]["blocked"] == 1, 30, "the reader knows it")
+    sidecar.until(lambda: sidecar.key_count("blocked") == 1, 30, "the reader knows it")
     sidecar.pause()
     delete_topics(group.bootstrap, group.queues[0])
     create_topic(group.bootstrap, group.queues[0], 1, {"message.timestamp.type": "LogAppendTime"})

@@ -85,7 +85,7 @@ def test_what_waits_goes_on_where_retention_has_deleted_the_records_that_it_is_c
         sidecar.until(lambda: len(service.ledger.of(idents[0])) > tried, 60, "the head is tried again")
 
     is_tried_again()
-    sidecar.until(lambda: sidecar.status()["keys"]["behind"] == 2, 30, "all wait")
+    sidecar.until(lambda: sidecar.key_count("behind") == 2, 30, "all wait")
     for deleted in admin.delete_records([TopicPartition(group.main, 0, 4)]).values():
         deleted.result(SECONDS)
     is_tried_again()

@@ -67,7 +67,7 @@ def test_a_parked_head_holds_its_key_over_kills_until_the_setting_gives_it_up(
     bad, behind, free = put(group, (b"bad", b"a"), (b"behind", b"a"), (b"free", b"b"))
     sidecar.until(is_parked(group, bad), 30, "the head is parked")
     sidecar.until(lambda: parked_keys(sidecar, group) == 1, 20, "its key is counted as parked")
-    assert sidecar.status()["keys"]["parked"] == 1
+    assert sidecar.key_count("parked") == 1
     sidecar.kill()
     sidecar.start()
     sidecar.wait_ready()

@@ -43,7 +43,7 @@ def test_a_key_that_is_parked_as_the_ladder_ends_waits_for_a_person_who_may_deci
     service = start_service(BadFails())
     sidecar = start_sidecar(group, service.url, overrides=PARK)
     first, behind = put(group, (b"bad", b"a"), (b"behind", b"a"))
-    sidecar.until(lambda: sidecar.status()["keys"]["parked"] == 1, 20, "it is parked")
+    sidecar.until(lambda: sidecar.key_count("parked") == 1, 20, "it is parked")
     operator("policy", "set", "ordered_ladder=null", "ordered_exhausted=dead-letter")
     follows(sidecar, ordered_ladder=None, ordered_exhausted="dead-letter")
     operator("settle", first, "--retry-now", "--why", "mended")

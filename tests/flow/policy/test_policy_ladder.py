@@ -31,7 +31,7 @@ def test_a_key_that_fails_in_place_waits_in_its_queue_once_the_group_has_a_ladde
     assert dump(group.bootstrap, group.queues[0]) == []
     set_policy(group, **LADDER, ordered_exhausted="park")
     follows(sidecar, ordered_ladder=["1s", "2s"], ordered_exhausted="park")
-    sidecar.until(lambda: sidecar.status()["keys"]["parked"] == 1, 30, "it has used up its retries, and is parked")
+    sidecar.until(lambda: sidecar.key_count("parked") == 1, 30, "it has used up its retries, and is parked")
     keys = sidecar.status()["keys"]
     assert (keys["blocked"], keys["behind"]) == (1, 2)
     assert (len(service.ledger.of(behind)), dump(group.bootstrap, group.dlq)) == (0, [])

@@ -30,6 +30,7 @@ from tests.support.kafka.topic_io import SECONDS, Out, create_topic, dump, produ
 from tests.support.service.listener import listener
 from tests.support.service.service import Service
 from tests.support.sidecar.doctoring import DAY, configured, now, worst
+from tests.ui.members import is_assigned
 
 # --- progress ------------------------------------------------------------------------------------------------------
 
@@ -137,9 +138,11 @@ def member(topics: GroupTopics, group: str, topic: str) -> Iterator[None]:
     """A member of a group that reads a topic."""
     consumer = Consumer({"bootstrap.servers": topics.bootstrap, "group.id": group, "client.id": "stranger"})
     consumer.subscribe([topic])
-    until(lambda: consumer.poll(0.1) or consumer.assignment(), SECONDS, f"{group} reads {topic}")
-    yield
-    consumer.close()
+    try:
+        until(lambda: is_assigned(consumer), SECONDS, f"{group} reads {topic}")
+        yield
+    finally:
+        consumer.close()
 
 
 def test_another_group_on_the_level_topics_is_found(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:

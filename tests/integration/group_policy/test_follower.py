@@ -47,6 +47,9 @@ class Desk:
     def awaited(self) -> frozenset[str]:
         return frozenset()
 
+    def doubts(self) -> bool:
+        return False
+
     def hurried(self) -> bool:
         return self.hurry
 

@@ -61,8 +61,18 @@ def test_what_is_parked_waits_for_no_time_and_is_not_among_what_is_due(store: Vi
     """The overview says of it that it waits, and not that nothing does."""
     take(store, view_row(1, due=300), view_row(2, due=0, level=None), view_row(3, State.COMMIT, due=0))
     summary = summarize(ask, 100, Rule(60_000, 0.5, 10), ())
-    assert (ask.parked(), summary.parked, summary.ready) == (1, 1, 0)
+    assert (ask.parked(), summary.parked, summary.unleveled) == (1, 1, 0)
     assert [[one.wait for one in bubbles] for _, bubbles in summary.due.lanes] == [[200]]
+
+
+@pytest.mark.parametrize(("ordered", "name"), [(False, "ready"), (True, "queue")])
+def test_what_waits_in_no_level_is_named_by_where_the_group_keeps_it(
+    store: ViewStore, ask: ViewQuery, ordered: bool, name: str
+) -> None:
+    take(store, view_row(1, due=300), view_row(2, due=200, level=None))
+    summary = summarize(ask, 100, Rule(60_000, 0.5, 10), (), ordered=ordered)
+    assert (summary.unleveled, summary.unleveled_name) == (1, name)
+    assert [lane for lane, _ in summary.due.lanes] == ["10s", name]
 
 
 def test_dead_letters_are_counted_by_reason_with_the_newest(store: ViewStore, ask: ViewQuery) -> None:

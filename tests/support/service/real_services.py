@@ -15,13 +15,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.support.deadline import until
 
 STARTS_WITHIN = 60.0
 """Seconds. `go run` compiles first."""
@@ -205,13 +206,12 @@ def real_service(name: str, folder: Path) -> Iterator[RealService]:
 
 def until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
     """Wait for the port; what the program wrote is the error if it has ended."""
-    end = time.monotonic() + STARTS_WITHIN
-    while True:
-        try:
+
+    def listens() -> bool:
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        with suppress(OSError):
             socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            assert process.poll() is None, process.stderr and process.stderr.read()
-            assert time.monotonic() < end, "it does not listen"
-            time.sleep(0.02)
-        else:
-            return
+            return True
+        return False
+
+    until(listens, STARTS_WITHIN, "it listens")

@@ -11,6 +11,7 @@ from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.group_policy.controller import PolicyController
 from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.levels import Undrained
+from reconsume.sidecar.group_policy.settings_keeper import SURE_AFTER_LOOKS
 from reconsume.sidecar.settings.model import Settings
 from reconsume.topics.policy_record import Heard, PolicyHeard, PolicyRecord, SettlementRecord
 from tests.support.control_log import said
@@ -53,9 +54,19 @@ class Seen:
         self.desk.on_update(PolicyUpdate(records, look, caught_up, live))
         await asyncio.sleep(0)
 
-    async def look(self, *left: str, there: Collection[str] = LEVELS, unknown: Collection[str] = ()) -> None:
+    async def look(
+        self, *left: str, there: Collection[str] = LEVELS, unknown: Collection[str] = (), caught_up: bool = False
+    ) -> None:
         found = Undrained(frozenset(left), frozenset(unknown))
-        await self.tell(look=TopicSnapshot(frozenset(there), self.desk.wanted(), found), caught_up=False)
+        await self.tell(
+            look=TopicSnapshot(frozenset(there), self.desk.wanted(), found, self.desk.awaited()), caught_up=caught_up
+        )
+
+    async def miss(self) -> None:
+        """The looks after which a topic that the policy needs counts as missing."""
+        for _ in range(SURE_AFTER_LOOKS):
+            assert self.desk.refused == ()
+            await self.look()
 
     async def begin(self, *heard: Heard, left: Collection[str] = (), there: Collection[str] = LEVELS) -> None:
         """The first look, and the topic read to its end."""

@@ -181,6 +181,11 @@ class SidecarProcess:
         """`GET /status` as JSON. Raises OSError while it does not listen."""
         return self.request("GET", "/status").json
 
+    def key_count(self, state: str) -> int | None:
+        """How many keys are blocked or parked, or records behind them, by `/status`; None before it follows keys."""
+        keys = self.status()["keys"]
+        return None if keys is None else keys[state]
+
     def metrics(self) -> str:
         """`GET /metrics`, made after this call: the sidecar gives an answer again for a second at most."""
         time.sleep(max(0.0, self._scraped + LONGEST_HELD - time.monotonic()))

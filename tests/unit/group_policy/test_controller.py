@@ -12,6 +12,7 @@ import pytest
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.levels import Undrained
+from reconsume.sidecar.group_policy.settings_keeper import SURE_AFTER_LOOKS
 from reconsume.sidecar.settings.group_policy import levels_of
 from reconsume.topics.agreement import SettingsHeard, SettingsRecord, digest_of
 from reconsume.topics.hold_record import HoldHeard, HoldRecord
@@ -99,6 +100,7 @@ def test_a_policy_waits_for_its_level_topics_as_a_whole(tmp_path: Path) -> None:
         await seen.begin()
         await seen.tell(policy(levels=["1s", "3s", "5s"], max_deaths=9))
         assert seen.desk.settings.retry.max_deaths == 3
+        await seen.miss()
         assert NEW in seen.desk.refused[0]
         assert seen.desk.awaited() == {NEW}
         await seen.look(there=[*LEVELS, NEW])
@@ -108,11 +110,42 @@ def test_a_policy_waits_for_its_level_topics_as_a_whole(tmp_path: Path) -> None:
     run(good(tmp_path, *SETS), work)
 
 
+@pytest.mark.parametrize("stale_looks", [0, 1])
+def test_a_policy_whose_topics_were_created_just_before_is_applied_and_never_called_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, stale_looks: int
+) -> None:
+    async def work(seen: Seen) -> None:
+        await seen.begin()
+        await seen.tell(policy(levels=["1s", "3s", "5s"], max_deaths=9))
+        for _ in range(stale_looks):
+            await seen.look()
+        assert (seen.desk.refused, seen.desk.doubts()) == ((), True)
+        await seen.look(there=[*LEVELS, NEW])
+        assert (seen.desk.settings.retry.max_deaths, seen.desk.doubts()) == (9, False)
+
+    with caplog.at_level(logging.WARNING):
+        run(good(tmp_path, *SETS), work)
+    assert caplog.messages == []
+
+
+def test_an_instance_that_starts_while_the_levels_of_its_policy_are_created_waits_for_them(tmp_path: Path) -> None:
+    async def work(seen: Seen) -> None:
+        await seen.look()
+        await seen.tell(policy(levels=["1s", "3s", "5s"], max_deaths=9), live=False)
+        assert (seen.applied, seen.desk.refusal) == ([], ())
+        await seen.look(there=[*LEVELS, NEW], caught_up=True)
+        await seen.desk.wait_known()
+        assert seen.desk.settings.retry.levels == (1_000, 3_000, 5_000)
+
+    run(good(tmp_path, *SETS), work)
+
+
 def test_a_ladder_that_keeps_the_order_waits_for_its_queue_topics(tmp_path: Path) -> None:
     async def work(seen: Seen) -> None:
         await seen.begin()
         await seen.tell(policy(ordered_ladder=["1m"], ordered_exhausted="park"))
         assert not seen.desk.settings.queued
+        await seen.miss()
         assert (
             "its queue topics are missing, or not for this user to see: billing-ORDERED-orders; create them: "
             in seen.desk.refused[0]
@@ -349,6 +382,9 @@ def test_settings_that_cannot_be_applied_are_skipped_and_named_until_they_can_be
     async def work(seen: Seen) -> None:
         await seen.begin(old, with_settings("pod-0", old))
         await seen.tell(new, with_settings("pod-1", new))
+        assert seen.desk.doubts()
+        for _ in range(SURE_AFTER_LOOKS):
+            await seen.look()
         assert seen.desk.settings.retry.max_deaths == 1
         assert seen.desk.hurried()
         assert seen.desk.awaited() == {NEW}

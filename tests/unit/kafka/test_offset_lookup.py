@@ -134,6 +134,16 @@ def test_whoever_does_not_answer_a_lookup_ends_in_time_and_the_others_are_answer
         assert scene.ends() == leading
 
 
+def test_a_leader_that_answers_late_once_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "reconsume.assignment")
+    scene = Scene(silent={1})
+    scene.ends()
+    scene.cluster.silent.clear()
+    scene.cluster.now += LONGEST_REST
+    assert scene.ends() == {0, 1, 2}
+    assert caplog.messages == []
+
+
 def test_a_leader_is_named_once_when_it_stops_to_answer_and_once_when_it_answers_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

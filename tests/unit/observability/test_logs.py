@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 import pytest
 import structlog
+from confluent_kafka import KafkaError, KafkaException
 
 from reconsume.sidecar.observability.logs import LONGEST_LINE, QUEUE, Format, LineHandler, configure
 from reconsume.sidecar.observability.repeats import BURST, WINDOW
@@ -106,6 +107,18 @@ def test_no_line_and_no_trace_shows_the_secret_of_a_url(start: Start, form: Form
     handler.flush()
     assert "/v1/traces?" in stream.getvalue()
     assert "s3cret" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_an_error_of_the_kafka_client_is_its_sentence_and_not_its_object(start: Start, form: Format) -> None:
+    stream = io.StringIO()
+    handler = start(stream, form)
+    errors = (KafkaError(-185, 'broker "b" is late'), KafkaException(KafkaError(-195, fatal=True)))
+    logging.getLogger("reconsume.policy").warning("the policy: %s, %s; %s", *errors, KafkaError(29))
+    handler.flush()
+    assert not re.search(r"KafkaError|val=|code=", stream.getvalue())
+    told = 'broker "b" is late, Local: Broker transport failure; Broker: Topic authorization failed'
+    assert f"the policy: {told}" in stream.getvalue().replace("\\", "")
 
 
 def test_text_is_one_line_that_cannot_move_the_cursor(start: Start) -> None:

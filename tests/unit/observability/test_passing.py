@@ -38,6 +38,18 @@ def test_only_a_missing_coordinator_passes(line: object, code: int, passes: bool
     assert Passing().passes(line(code), 0.0) == passes  # type: ignore[operator]
 
 
+def late(kind: str = "REQTMOUT") -> logging.LogRecord:
+    told = "[thrd:127.0.0.1:19092/0]: Timed out ListOffsetsRequest in flight (after 805ms, timeout #0)"
+    args = (kind, "reconsume-billing-pod-0#consumer-3", told)
+    return logging.LogRecord("reconsume.kafka", logging.WARNING, __file__, 1, "%s [%s] %s", args, None)
+
+
+def test_a_late_answer_is_no_warning_until_answers_have_been_late_for_long() -> None:
+    passing = Passing()
+    assert [passing.passes(late(), now) for now in (0.0, LASTS - 1, LASTS)] == [True, True, False]
+    assert not passing.passes(late("FAIL"), 0.0)
+
+
 def test_errors_and_other_kinds_of_line_are_left_alone() -> None:
     for record in (own(COORDINATOR[0], level=logging.ERROR), own(COORDINATOR[0], event="transaction-aborted")):
         assert not Passing().passes(record, 0.0)

@@ -10,10 +10,23 @@ import pytest
 from tests.support.sidecar.settings import GOOD, problems, write_good
 
 DURATION = "with a unit: {0}s or {0}ms, say"
+TOPIC_KEYS = "{name, tags, path, timeout, concurrency, content_type, rate}"
 SINGLE: list[tuple[str, str]] = [
     ("group=a b", "group = a b: must be letters of ASCII, digits and . _ -"),
     ("topics=[]", "topics"),
-    ("topics=orders", "topics = orders: must be a list of topics"),
+    ("topics=orders", f"topics = orders: must be a list of topics, each a name or {TOPIC_KEYS}; write [orders]"),
+    (
+        "topics=orders, invoices",
+        f"topics = orders, invoices: must be a list of topics, each a name or {TOPIC_KEYS}; write [orders, invoices]",
+    ),
+    (
+        "deliver.dead_letter_statuses=422",
+        "deliver.dead_letter_statuses = 422: must be a list of HTTP statuses from 300 to 599; write [422]",
+    ),
+    (
+        "deliver.dead_letter_statuses=22",
+        "deliver.dead_letter_statuses = 22: must be a list of HTTP statuses from 300 to 599 (--set)",
+    ),
     ("topics=[5]", "topics[0] = 5: must be a topic's name or {name, …}"),
     ("topics=[{name: a, tag: b}]", "topics[0].tag: unknown key; did you mean topics[0].tags?"),
     ("topics=[{name: a, tags: 'A|B'}]", "topics[0].tags = A|B: must be * or tags joined by ||"),
@@ -163,10 +176,19 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("group: [a\n", "is not YAML on line 2, column 1: expected ',' or ']', but got '<stream end>'"),
-        ("deliver:\n\turl: x\n", "is not YAML on line 2, column 1: found a tab, where only spaces may be"),
-        ("group: *s3cret\n", "is not YAML on line 1, column 8: found undefined alias …"),
-        ("group: a: b\n", "is not YAML on line 1, column 9"),
+        ("group: [a\n", "is not YAML on line 2, column 1: a bracket is opened and not closed: `]` is missing"),
+        ("deliver:\n\turl: x\n", "is not YAML on line 2, column 1: a tab is where only spaces may be"),
+        ("group: *s3cret\n", "is not YAML on line 1, column 8: a value that begins with `*` refers to an anchor"),
+        ("group: a: b\n", "is not YAML on line 1, column 9: a `:` is inside a value: put the value in quotes, or"),
+        ("group: a\n topics: b\n", "is not YAML on line 2, column 8: a `:` is inside a value"),
+        ("group:\n  a: 1\n b: 2\n", "is not YAML on line 3, column 2: this does not fit what is before it: look at"),
+        ("group: 'a\n", "is not YAML on line 2, column 1: quotes are opened and not closed"),
+        ("topics: [a\ngroup: b\n", "is not YAML on line 2, column 6: `]` or a comma is missing before this"),
+        ("group: @a\n", "is not YAML on line 1, column 8: a value cannot begin with '@': put it in quotes"),
+        ("topics: - a\n", "is not YAML on line 1, column 9: an item of a list, `-`, must begin on a line of its own"),
+        ("topics: [a]]\n", "is not YAML on line 1, column 12: this does not fit what is before it"),
+        ('group: "\\q"\n', "is not YAML on line 1, column 10: in double quotes a `\\` begins an escape"),
+        ("group: a\n---\ngroup: b\n", "is not YAML on line 2, column 1: there is a second document"),
         ("- group\n", "must hold keys and values"),
         ("just text\n", "must hold keys and values"),
         ("group: a\ngroup: b\n", "group: is written twice, on lines 1 and 2"),
@@ -174,7 +196,7 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
         ("topics: &a [*a]\n", "is not YAML on line 1, column 13: an alias refers to the value that holds it"),
         ("group: 2026-13-45\n", "holds a value that cannot be read"),
         ("group: !!python/object:os.system x\n", "is not YAML on line 1"),
-        ("group: \x00\n", "is not YAML"),
+        ("topics: [a]\ngroup: \x00\n", "is not YAML on line 2, column 8: there is a character that cannot be printed"),
     ],
 )
 def test_a_broken_file_is_a_fault_with_its_place(tmp_path: Path, text: str, sentence: str) -> None:

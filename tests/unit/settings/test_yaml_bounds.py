@@ -70,7 +70,7 @@ def test_what_is_nested_without_end_is_refused_by_its_line(tmp_path: Path) -> No
     manifest = tmp_path / "deploy.yaml"
     manifest.write_text(f"kind: ConfigMap\n{text}")
     shown = reconsume("inject", "-f", manifest)
-    assert (shown.exit_code, "line 3: is nested deeper than 100 levels" in shown.stderr) == (78, True)
+    assert (shown.exit_code, "line 3, column 199: is nested deeper than 100 levels" in shown.stderr) == (78, True)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_number_that_takes_a_minute_to_read_or_that_nobody_can_print_is_refuse
         (problem,) = problems(write_good(tmp_path), [f"deliver.concurrency={number}"])
         assert told in problem
         shown = reconsume("inject", "-f", manifest)
-    assert (shown.exit_code, f"line 3: {told}" in shown.stderr) == (78, True)
+    assert (shown.exit_code, f"line 3, column 4: {told}" in shown.stderr) == (78, True)
 
 
 def test_a_file_that_is_no_configuration_is_not_read_whole(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ TAKEN: list[tuple[str, bytes, str, str]] = [
     (PROBLEM, b'{"title": "Bad sku", "detail": "no sku 7"}', "Bad sku: no sku 7", "Bad sku: no sku 7"),
     (PROBLEM + "; charset=utf-8", b'{"detail": "no sku 7", "status": 400}', "no sku 7", "no sku 7"),
     ("Application/Problem+JSON", b'{"title": "Bad sku"}', "Bad sku", "Bad sku"),
-    (PROBLEM, b'{"title": 7, "detail": ["x"]}', "", '{"title": 7, "detail": ["x"]}'),
+    (PROBLEM, b'{"title": 7, "detail": ["x"]}', "x", "x"),
+    (PROBLEM, b'{"title": 7, "detail": [[]]}', "", '{"title": 7, "detail": [[]]}'),
     (PROBLEM, b'["no", "object"]', "", '["no", "object"]'),
     (PROBLEM, b'{"title": "cut', "", '{"title": "cut'),
     (PROBLEM, b'{"title": " ", "detail": ""}', "", '{"title": " ", "detail": ""}'),
@@ -112,6 +113,17 @@ FOUND = {
         "body.0.x: bad 0; body.1.x: bad 1; body.2.x: bad 2",
     ),
     "FastAPI, HTTPException": ({"detail": "no sku", "message": "x", "title": "y"}, "no sku"),
+    "FastAPI, an object": ({"detail": {"code": "no-sku", "message": "no sku 7"}}, "no sku 7"),
+    "FastAPI, an object of its own": (
+        {"detail": {"sku": "A-99", "left": 0, "known": False, "x": 1}},
+        "sku: A-99; left: 0; known: false",
+    ),
+    "FastAPI, a list of texts": ({"detail": ["no sku", "no customer"]}, "no sku; no customer"),
+    "FastAPI, a list of objects": ({"detail": [{"error": "no sku"}, {"sku": 7}]}, "no sku; sku: 7"),
+    "Rails, Laravel, ASP.NET": (
+        {"errors": {"sku": ["is unknown", "is short"], "qty": ["is 0"]}},
+        "sku: is unknown; is short; qty: is 0",
+    ),
     "NestJS": ({"message": ["a is bad", "b is bad", "c", "d"], "error": "Bad Request"}, "a is bad; b is bad; c"),
     "Spring": (
         {"timestamp": "2026", "status": 422, "error": "Unprocessable Content", "path": "/"},
@@ -124,7 +136,8 @@ FOUND = {
     "texts": ({"errors": ["no sku", "other"]}, "no sku"),
     "a title": ({"title": "Bad sku", "status": 400}, "Bad sku"),
     "none": ({"status": 400, "path": "/"}, ""),
-    "odd": ({"detail": {"a": 1}, "message": 7, "error": [], "errors": {"sku": ["x"]}, "title": None}, ""),
+    "odd": ({"detail": {"a": None}, "message": 7, "error": [], "errors": {"sku": [{}]}, "title": None}, ""),
+    "deep": ({"detail": {"a": {"b": {"c": {"d": {"e": "f"}}}}}}, ""),
     "odd entries": ({"detail": [7, {"loc": 1, "msg": "m"}, {"loc": ["b", {}, None], "msg": []}, {"x": 1}]}, "m; b"),
     "no list": ({"message": [], "error": {"message": ""}, "errors": []}, ""),
 }
@@ -146,7 +159,9 @@ def test_a_body_of_json_that_is_no_object_gives_no_reason() -> None:
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
-        lambda inside: st.lists(inside) | st.dictionaries(st.sampled_from(["loc", "msg", "message", "detail"]), inside),
+        lambda inside: (
+            st.lists(inside) | st.dictionaries(st.sampled_from(["loc", "msg", "message", "detail", "sku"]), inside)
+        ),
         max_leaves=20,
     ),
     st.sampled_from(["detail", "message", "error", "error_description", "errors", "title"]),
@@ -155,6 +170,14 @@ def test_whatever_json_a_member_holds_the_text_is_short_printable_and_on_one_lin
     text = failure_text(JSON.encode(), [], json.dumps({name: value}).encode(), "problem")
     assert text.isprintable()
     assert len(text) <= LONGEST_TEXT
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"detail":', b'{"a":['])
+@pytest.mark.parametrize("depth", [10, 300, 900, 5_000])
+def test_a_reason_that_is_nested_deep_costs_no_recursion(opening: bytes, depth: int) -> None:
+    closing = {b"[": b"]", b'{"a":[': b"]}"}.get(opening, b"}")
+    body = b'{"detail": ' + opening * depth + b"1" + closing * depth + b"}"
+    assert read(answer(500, JSON, body), "problem") == Failed("http-500", unkept(JSON))
 
 
 DEEP = b'{"title": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
