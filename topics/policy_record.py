@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from reconsume.topics import json_bounds as bounds
 from reconsume.topics import versions
 from reconsume.topics.action_record import ACTION, ActionHeard, read_action
-from reconsume.topics.agreement import SETTINGS, SettingsHeard, read_settings
+from reconsume.topics.agreement import SETTINGS, SettingsHeard, digest_of, read_settings
 from reconsume.topics.hold_record import HOLD, MOST_HOLDS, HoldHeard, read_hold
 from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.retry_headers import ID
@@ -32,6 +33,12 @@ LARGEST = 64 * 1024
 DEEPEST = 5
 """Objects and lists inside each other: a rule of a policy may have a formula, and a heartbeat tells of each topic which
 reasons its failures had."""
+LARGEST_HEARTBEAT = 2 * 1024
+"""Bytes of a heartbeat at most: each instance reads those of all others, and every start all of the last minutes."""
+MOST_SUBSCRIBED = 512
+"""Bytes of the topics and tags in a heartbeat."""
+SHORT_REASON = 40
+"""Characters of the reason of a pace in a heartbeat that has no room."""
 LONGEST_NAME = 256
 """Characters of `who` in a policy, and of an instance's name."""
 LONGEST_ID = 300
@@ -151,7 +158,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     `obeys`: what it obeys of what operators say. `retried_in_place`: records of an ordered group that it delivers again
     from memory, each of which holds back what follows. `settings`: the digest of the agreed values of its
     configuration; empty if they count for no other instance. `mode`, `order`, `batch`: of its deliveries. `started`:
-    when it started (epoch ms).
+    when it started (epoch ms). `subscribed`: the digest of a subscription of which not all topics fit; otherwise empty.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -172,6 +179,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     order: Annotated[str, msgspec.Meta(max_length=32)] = ""
     batch: Long = 0
     started: Long = 0
+    subscribed: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -335,10 +343,41 @@ def shown(key: bytes | None) -> str:
     return "null" if key is None else repr(key[:40])[1:]
 
 
-def same_subscription(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two instances want the same records. The order of tags, and blanks between them, mean nothing."""
-    return _plain(one) == _plain(other)
+def heartbeat_subscription(subscription: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """Return what a heartbeat says of a subscription: its first topics, as many as fit, and the digest of it if there
+    are more. The order of tags, and blanks between them, mean nothing."""
+    plain = {
+        topic: "||".join(sorted({tag.strip() for tag in subscription[topic].split("||")}))
+        for topic in sorted(subscription)
+    }
+    kept, room = dict[str, str](), MOST_SUBSCRIBED
+    for topic, tags in plain.items():
+        room -= len(topic.encode()) + len(tags.encode()) + len('"":"",')
+        if room < 0:
+            return kept, digest_of(plain)
+        kept[topic] = tags
+    return kept, ""
 
 
-def _plain(subscription: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    return {topic: frozenset(tag.strip() for tag in tags.split("||")) for topic, tags in subscription.items()}
+def fitted(record: SubscriptionRecord) -> SubscriptionRecord:
+    """Return a heartbeat of LARGEST_HEARTBEAT bytes at most. What its lists have first, the worst, stays longest."""
+    while len(_ENCODER.encode(record)) > LARGEST_HEARTBEAT and (shorter := _shorter(record)) is not None:
+        record = shorter
+    return record
+
+
+def _shorter(record: SubscriptionRecord) -> SubscriptionRecord | None:
+    """Return a heartbeat without the least important thing that it can go without; None if there is nothing more."""
+    sums, obeys, pace = record.sums, record.obeys, record.pace
+    if sums is not None and (sums.failures or sums.dead_letters or sums.lag):
+        lists: dict[str, list[Any]] = {"failures": sums.failures, "dead_letters": sums.dead_letters, "lag": sums.lag}
+        longest = max(lists, key=lambda name: len(lists[name]))
+        fewer: dict[str, Any] = {longest: lists[longest][:-1], "omitted": sums.omitted + 1}
+        return replace(record, sums=replace(sums, **fewer))
+    if record.all_refused:
+        return replace(record, all_refused=record.all_refused[:-1])
+    if pace is not None and len(pace.reason) > SHORT_REASON:
+        return replace(record, pace=replace(pace, reason=f"{pace.reason[: SHORT_REASON - 1]}…"))
+    if obeys is not None and obeys.holds:
+        return replace(record, obeys=replace(obeys, holds=obeys.holds[:-1]))
+    return None

@@ -29,7 +29,7 @@ from reconsume.sidecar.settings.group_policy import (
 )
 from reconsume.sidecar.settings.model import LEAVES, Settings
 from reconsume.topics.agreement import LiveSettings, SettingsRecord, digest_of
-from reconsume.topics.policy_record import PolicyRecord
+from reconsume.topics.policy_record import PolicyRecord, SubscriptionRecord, heartbeat_subscription
 
 Judge: TypeAlias = Callable[[Settings], tuple[str, ...]]
 """Returns why settings cannot be in force here, in sentences."""
@@ -165,9 +165,7 @@ def differences_of(
         value_of = {name: values[digest][key] for digest, names in having.items() for name in names}
         origin = Origin.POLICY if key in policy else Origin.INSTANCES
         differing += _differing(key, value_of, running, *((origin, applied[key]) if key in applied else ()))
-    differing += _differing(
-        "tags", {name: spelled(beat.record.subscription) for name, beat in running.items()}, running
-    )
+    differing += _differing("tags", {name: spelled(beat.record) for name, beat in running.items()}, running)
     for key in ("mode", "order", "batch"):
         own = {name: getattr(beat.record, key) for name, beat in running.items()}
         differing += _differing(key, {name: value for name, value in own.items() if value}, running)
@@ -199,10 +197,11 @@ def _grouped(value_of: Mapping[str, object]) -> dict[str, list[str]]:
     return having
 
 
-def spelled(subscription: Mapping[str, str]) -> str:
-    """Return a subscription in words, alike for all that want the same records: `orders, invoices (A||B)`."""
-    tags = {topic: "||".join(sorted({tag.strip() for tag in tags.split("||")})) for topic, tags in subscription.items()}
-    return ", ".join(topic if tags[topic] == "*" else f"{topic} ({tags[topic]})" for topic in sorted(tags))
+def spelled(beat: SubscriptionRecord) -> str:
+    """Return what an instance subscribes to in words: `invoices, orders (A||B)`."""
+    subscription, _ = heartbeat_subscription(beat.subscription)
+    words = ", ".join(topic if tags == "*" else f"{topic} ({tags})" for topic, tags in subscription.items())
+    return f"{words} and others ({beat.subscribed})" if beat.subscribed else words
 
 
 def named(instances: Iterable[str]) -> str:

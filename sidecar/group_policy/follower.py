@@ -53,6 +53,7 @@ from reconsume.topics.policy_record import (
     PaceTold,
     RefusedTold,
     SubscriptionRecord,
+    fitted,
     instance_key,
     render_record,
 )
@@ -194,7 +195,7 @@ class Heartbeat:
             obeys=obeys,
             retried_in_place=own.retried(),
         )
-        self._write(self._producer, render_record(record))
+        self._write(self._producer, render_record(fitted(record)))
 
     def put_back(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Write records that the topic lacks; None deletes one. Raises KafkaException."""

@@ -12,7 +12,7 @@ from reconsume.sidecar.settings.model import Settings
 from reconsume.topics.agreement import digest_of
 from reconsume.topics.levels import numbered
 from reconsume.topics.outputs import AllowedOutputs
-from reconsume.topics.policy_record import SubscriptionRecord
+from reconsume.topics.policy_record import SubscriptionRecord, heartbeat_subscription
 
 
 def build_policy(settings: Settings, instance: str) -> Policy:
@@ -60,8 +60,10 @@ def in_place_of(settings: Settings) -> InPlace | None:
 
 def heartbeat_of(settings: Settings) -> SubscriptionRecord:
     """Return what an instance's heartbeats say of its configuration."""
+    subscription, digest = heartbeat_subscription({topic.name: topic.tags for topic in settings.topics})
     return SubscriptionRecord(
-        {topic.name: topic.tags for topic in settings.topics},
+        subscription,
+        subscribed=digest,
         at=0,
         lock_timeout=settings.longest_release,
         drain_timeout=settings.longest_drain,

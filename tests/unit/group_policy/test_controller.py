@@ -12,7 +12,6 @@ import pytest
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.levels import Undrained
-from reconsume.sidecar.group_policy.settings_keeper import SURE_AFTER_LOOKS
 from reconsume.sidecar.settings.group_policy import levels_of
 from reconsume.topics.agreement import SettingsHeard, SettingsRecord, digest_of
 from reconsume.topics.hold_record import HoldHeard, HoldRecord
@@ -383,8 +382,7 @@ def test_settings_that_cannot_be_applied_are_skipped_and_named_until_they_can_be
         await seen.begin(old, with_settings("pod-0", old))
         await seen.tell(new, with_settings("pod-1", new))
         assert seen.desk.doubts()
-        for _ in range(SURE_AFTER_LOOKS):
-            await seen.look()
+        await seen.miss()
         assert seen.desk.settings.retry.max_deaths == 1
         assert seen.desk.hurried()
         assert seen.desk.awaited() == {NEW}
