@@ -83,7 +83,7 @@ class FollowedLog:
         self._newer_logged = False
         """Whether it was logged that heartbeats of a newer version cannot be read. Each instance sends one a minute."""
 
-    def begin(self) -> ControlState:
+    def begin_again(self) -> ControlState:
         """Note that the log is read from its first record, and return what it said before.
 
         It may be another log. A decision that is not said again is not carried out.
@@ -311,14 +311,14 @@ class PolicyController:
         if news.caught_up:
             state = self._log.state
             needed = {beat.settings for beat in state.beats.known().values()}
-            self.own.look(state.settings, needed, self._log.now())
+            self.own.keep_written(state.settings, needed, self._log.now())
             self._note_obeyed()
 
     def _begin_again(self) -> None:
-        before = self._log.begin()
+        before = self._log.begin_again()
         self.obeys = None  # its offsets are those of the log before
         self.holds.begin(self._log.state.holds)
-        self.own.begin()
+        self.own.forget_sent()
         for ident in before.decisions.waiting:
             self._lanes.settle(ident, None)
 

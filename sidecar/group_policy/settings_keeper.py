@@ -185,11 +185,11 @@ class OwnSettings:
         """When each record was sent (epoch ms), until it is old enough to be sent again."""
         self._unwritten: deque[tuple[bytes, bytes | None]] = deque()
 
-    def begin(self) -> None:
+    def forget_sent(self) -> None:
         """Note that the log is read from its beginning: it may be another one."""
         self._sent.clear()
 
-    def look(self, known: KnownSettings, needed: Collection[str], now_ms: int) -> None:
+    def keep_written(self, known: KnownSettings, needed: Collection[str], now_ms: int) -> None:
         """Have written what the log, read to its end, lacks, and deleted what nobody has needed for 30 days.
 
         `needed`: the digests that heartbeats name. `now_ms`: by the clock of the log.

@@ -165,8 +165,8 @@ class SidecarSettings:
 
     def take(self, news: Iterable[Said]) -> None:
         """Take in what was said last, in the order of the log. Above a bound, the oldest are dropped."""
-        for heard, at in news:
-            match heard:
+        for content, at in news:
+            match content:
                 case SettingsHeard(digest=digest, record=SettingsRecord() as settings):
                     self._records[digest] = settings
                 case SettingsHeard(digest=digest):

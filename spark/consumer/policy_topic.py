@@ -53,7 +53,7 @@ OF_PRODUCERS = ("interceptor.classes",)
 class Said(NamedTuple):
     """What an instance has said of its configuration, and when the log has it (epoch ms)."""
 
-    heard: InstanceHeard | SettingsHeard
+    content: InstanceHeard | SettingsHeard
     at: int
 
 
@@ -86,16 +86,16 @@ def read_policy(session: SparkSession, kafka: Mapping[str, str], topic: str, beg
     order = (f.desc(f.coalesce(f.col("key") == f.lit(KEY), f.lit(False))), f.desc("last"))
     newest_rows = {_bytes(row["key"]): row for row in last.orderBy(*order).limit(MOST_KEYS).collect()}
     next_offset = max((row["last"] + 1 for row in newest_rows.values()), default=begin)
-    found = newest_rows.pop(KEY, None)
+    policy_row = newest_rows.pop(KEY, None)
     newest_rows.pop(None, None)
     said = tuple(
-        Said(heard, row["newest"]["at"])
+        Said(content, row["newest"]["at"])
         for key, row in sorted(newest_rows.items(), key=lambda item: item[1]["last"])
-        if (heard := _heard(key or b"", _bytes(row["newest"]["value"]))) is not None
+        if (content := _heard(key or b"", _bytes(row["newest"]["value"]))) is not None
     )
-    if found is None:
+    if policy_row is None:
         return PolicyNews(None, next_offset, said=said)
-    match parse_record(KEY, _bytes(found["newest"]["value"])):
+    match parse_record(KEY, _bytes(policy_row["newest"]["value"])):
         case PolicyHeard() as policy:
             return PolicyNews(policy, next_offset, said=said)
         case NewerRecord(v=v):
@@ -108,8 +108,8 @@ def read_policy(session: SparkSession, kafka: Mapping[str, str], topic: str, beg
 def _heard(key: bytes, value: bytes | None) -> InstanceHeard | SettingsHeard | None:
     """Return what an instance has said; None for what cannot be read, which of settings takes them away."""
     match parse_record(key, value):
-        case (InstanceHeard() | SettingsHeard()) as heard:
-            return heard
+        case (InstanceHeard() | SettingsHeard()) as content:
+            return content
         case _ if key.startswith(SETTINGS):
             return SettingsHeard(key[len(SETTINGS) :].decode("ascii", errors="replace"), None)
     return None

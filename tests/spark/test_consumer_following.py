@@ -36,7 +36,6 @@ class Topic:
         self.now = 100.0
         clocks = {"clock": lambda: self.now, "wall": lambda: self.now}
         self._follower = PolicyFollower(RULES, {}, read=self._read, are_missing=self._missing, **clocks)
-        )
 
     def instance(self, name: str, rank: int, **values: Any) -> None:
         """Have a sidecar say its settings; they are also those of the job where no value is given."""

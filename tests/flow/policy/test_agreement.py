@@ -60,9 +60,9 @@ def beats_of(group: GroupTopics) -> Mapping[str, list[str]]:
     """What each instance has said in turn of the settings that it follows."""
     said: dict[str, list[str]] = {}
     for row in dump(group.bootstrap, group.names.policy):
-        heard = parse_record(row.key, row.value)
-        if isinstance(heard, InstanceHeard) and heard.record is not None and heard.record.obeys is not None:
-            said.setdefault(heard.instance, []).append(heard.record.obeys.settings)
+        parsed = parse_record(row.key, row.value)
+        if isinstance(parsed, InstanceHeard) and parsed.record is not None and parsed.record.obeys is not None:
+            said.setdefault(parsed.instance, []).append(parsed.record.obeys.settings)
     return said
 
 

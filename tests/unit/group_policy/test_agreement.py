@@ -32,8 +32,8 @@ def group_policy(**values: Any) -> PolicyHeard:
     return PolicyHeard(PolicyRecord(values, "ann", 1))
 
 
-def log_of(*heard: Heard) -> ControlState:
-    return state_of(*heard, at=START)
+def log_of(*records: Heard) -> ControlState:
+    return state_of(*records, at=START)
 
 
 def test_what_decides_what_becomes_of_a_record_is_agreed_and_capacity_is_not() -> None:
@@ -114,12 +114,12 @@ def test_a_record_that_cannot_be_read_takes_settings_away_and_too_many_drop_the_
 
 
 def test_all_that_differs_is_named_with_values_instances_whose_apply_and_since_when(tmp_path: Path) -> None:
-    heard = [
+    records = [
         *pod(tmp_path, "pod-0", 1, "retry.max_reconsume_times=3", "deliver.order=key", "topics=[orders]"),
         *pod(tmp_path, "pod-1", 7, "retry.max_reconsume_times=20", "topics=[{name: orders, tags: A || B}]"),
         *pod(tmp_path, "pod-2", 9, "retry.max_reconsume_times=20", "topics=[{name: orders, tags: B||A}]"),
     ]
-    state = log_of(*heard, group_policy(max_deaths=1))
+    state = log_of(*records, group_policy(max_deaths=1))
     in_force = group_settings(good(tmp_path), state, START)
     chosen = {one.key: one for one in differences_of(state.beats.running(START), state.settings.records, in_force)}
     assert set(chosen) == {"max_reconsume_times", "tags", "order"}
@@ -128,7 +128,7 @@ def test_all_that_differs_is_named_with_values_instances_whose_apply_and_since_w
     assert "20 applies to all (instances)" in chosen["max_reconsume_times"].sentence
     assert chosen["tags"].values == (("orders", ("pod-0",)), ("orders (A||B)", ("pod-1", "pod-2")))
     assert chosen["order"].sentence == "order is key at pod-0 and none at pod-1, pod-2: each goes by its own"
-    over = log_of(*heard, group_policy(max_reconsume_times=5))
+    over = log_of(*records, group_policy(max_reconsume_times=5))
     in_force = group_settings(good(tmp_path), over, START)
     by_policy = differences_of(over.beats.running(START), over.settings.records, in_force)[0]
     assert (by_policy.origin, by_policy.applied) == ("policy", 5)

@@ -405,11 +405,11 @@ def test_the_log_gets_the_own_settings_once_if_it_lacks_them_with_the_rank_that_
     async def work(seen: Seen) -> None:
         await seen.begin(other)
         ((key, value),) = seen.desk.unwritten()
-        heard = parse_record(key, value)
-        assert isinstance(heard, SettingsHeard)
-        assert heard.record is not None
-        assert (heard.digest, heard.record.rank) == (seen.desk.own.digest, 7)
-        await seen.tell(heard)
+        parsed = parse_record(key, value)
+        assert isinstance(parsed, SettingsHeard)
+        assert parsed.record is not None
+        assert (parsed.digest, parsed.record.rank) == (seen.desk.own.digest, 7)
+        await seen.tell(parsed)
         assert not list(seen.desk.unwritten())
         seen.desk.on_update(PolicyUpdate((), None, caught_up=True, live=False, begun=True))
         await asyncio.sleep(0)

@@ -53,18 +53,18 @@ def test_readers_that_have_heard_the_same_decide_alike_in_whatever_order_they_he
     chance = random.Random(7)
     for _ in range(300):
         records = [record(chance.randint(1, 4), x=number) for number in range(chance.randint(1, 8))]
-        heard = [(digest_of(one.values), one) for one in records]
-        named = [(f"pod-{number}", chance.choice([*dict(heard), ""])) for number in range(chance.randint(0, 6))]
-        first = newest_first(dict(heard), dict(named))
-        chance.shuffle(heard)
+        parsed = [(digest_of(one.values), one) for one in records]
+        named = [(f"pod-{number}", chance.choice([*dict(parsed), ""])) for number in range(chance.randint(0, 6))]
+        first = newest_first(dict(parsed), dict(named))
+        chance.shuffle(parsed)
         chance.shuffle(named)
-        assert newest_first(dict(heard), dict(named)) == first
+        assert newest_first(dict(parsed), dict(named)) == first
         ranks = [(one.record.rank, one.digest) for one in first]
         assert ranks == sorted(ranks, reverse=True)
         # An instance that goes, and whose settings others have too, changes nothing.
         if first and len(first[0].instances) > 1:
             left = {name: digest for name, digest in named if name != first[0].instances[0]}
-            assert newest_first(dict(heard), left)[0].digest == first[0].digest
+            assert newest_first(dict(parsed), left)[0].digest == first[0].digest
 
 
 def test_settings_that_are_new_have_a_greater_rank_than_all() -> None:
@@ -92,6 +92,6 @@ def test_what_is_rendered_is_read_back_and_its_digest_does_not_depend_on_the_ord
     ],
 )
 def test_a_record_that_is_not_as_agreed_is_none(value: object, says: str) -> None:
-    heard = parse_record(settings_key(digest_of({"x": 1})), json.dumps(value).encode())
-    assert isinstance(heard, BadRecord)
-    assert says in heard.text
+    parsed = parse_record(settings_key(digest_of({"x": 1})), json.dumps(value).encode())
+    assert isinstance(parsed, BadRecord)
+    assert says in parsed.text

@@ -39,8 +39,8 @@ GOOD = {"v": 1, "policy": {"ladder": ["1s"], "max_reconsume_times": 3}, "who": "
 
 
 def test_a_policy_is_read_as_the_interface_has_it() -> None:
-    heard = parse_record(KEY, json.dumps(GOOD).encode())
-    assert heard == PolicyHeard(
+    policy = parse_record(KEY, json.dumps(GOOD).encode())
+    assert policy == PolicyHeard(
         PolicyRecord({"ladder": ["1s"], "max_reconsume_times": 3}, who="ann", at=5, was={"ladder": "x"})
     )
 
@@ -67,8 +67,8 @@ def test_a_pace_is_read_back_and_may_be_missing_or_tell_more() -> None:
         "a", replace(told, pace=None, overdue=0)
     )
     more = {**value, "pace": {"state": "resting", "since": 5, "more": [1]}}
-    heard = parse_record(b"instance/a", json.dumps(more).encode())
-    assert heard == InstanceHeard("a", replace(told, pace=PaceTold("resting", 5), overdue=0))
+    beat = parse_record(b"instance/a", json.dumps(more).encode())
+    assert beat == InstanceHeard("a", replace(told, pace=PaceTold("resting", 5), overdue=0))
 
 
 def test_unknown_fields_and_unknown_keys_of_the_policy_are_no_fault() -> None:
