@@ -45,10 +45,10 @@ class HoldKeeper:
 
     # --- what the log says -------------------------------------------------------------------------------------------
 
-    def begin(self, heard: HoldsHeard) -> None:
-        """Note that the log is read from its beginning into `heard`: it may be another one."""
+    def begin(self, holds: HoldsHeard) -> None:
+        """Note that the log is read from its beginning into `holds`: it may be another one."""
         self._known |= self._heard.released | self._heard.live
-        self._heard = heard
+        self._heard = holds
         self._sent.clear()
 
     def hear(self, ident: str, record: HoldRecord | None) -> None:

@@ -44,8 +44,8 @@ class Topic:
         self.say(SettingsHeard(digest, settings))
         self.say(InstanceHeard(name, SubscriptionRecord({}, 0, settings=digest)))
 
-    def say(self, heard: InstanceHeard | SettingsHeard) -> None:
-        self.said.append(Said(heard, int(self.now * 1000)))
+    def say(self, content: InstanceHeard | SettingsHeard) -> None:
+        self.said.append(Said(content, int(self.now * 1000)))
 
     def rules(self, *records: PolicyHeard | str) -> Rules:
         """Add records, and return the rules of a batch that begins after the next read."""
