@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+STALE = 10_000
+"""ms after which what a heartbeat said is given with its age."""
 _ERROR_OBJECT = re.compile(r'KafkaError\{[^"{}]*,str="(.*?)"\}')
 
 
@@ -24,6 +26,21 @@ def noun_of(count: int, noun: str) -> str:
     if " or " in noun:
         return " or ".join(noun_of(count, one) for one in noun.split(" or "))
     return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
+
+
+def ago(milliseconds: float) -> str:
+    """Return a length of time as text for people, in its two largest units."""
+    seconds = max(0, round(milliseconds / 1000))
+    for unit, size, below, smaller in (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60), ("m", 60, "s", 1)):
+        if seconds >= size:
+            rest = seconds % size // smaller
+            return f"{seconds // size}{unit}{rest}{below}" if rest else f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def as_of(age_ms: int) -> str:
+    """Return how old what was said is, to be appended to it; empty if it is so fresh that this does not matter."""
+    return f" (as of {ago(age_ms)} ago)" if age_ms >= STALE else ""
 
 
 def printable(text: str) -> str:

@@ -25,9 +25,12 @@ class User(enum.StrEnum):
     SPARK = "spark"
     """The job of `reconsume view run`."""
     ADMIN = "admin"
-    """The operator who creates topics, sets policies, and redrives or purges dead letters."""
+    """The operator who creates topics, sets policies, redrives or purges dead letters, and ends the group."""
     UI = "ui"
     """A person who only reads, and changes nothing."""
+    ONCALL = "oncall"
+    """The person on call: reads all that commands read, and may hold, release and redrive. A role is a list of Kafka's
+    rights and no fence: who may write to the policy topic may set a policy and settle by command, too."""
 
 
 class Resource(enum.StrEnum):
@@ -45,6 +48,7 @@ class Operation(enum.StrEnum):
     WRITE = "WRITE"
     CREATE = "CREATE"
     DELETE = "DELETE"
+    ALTER = "ALTER"
     DESCRIBE = "DESCRIBE"
     DESCRIBE_CONFIGS = "DESCRIBE_CONFIGS"
 
@@ -176,14 +180,17 @@ def spark(group: GroupShape) -> Iterator[Permission]:
 
 
 def admin(group: GroupShape) -> Iterator[Permission]:
-    """Yield the rights for `topics`, `policy`, `dlq` and `audit`. WRITE on a main topic is never among them."""
+    """Yield the rights for `topics`, `policy`, `dlq`, `audit` and `group delete`.
+
+    WRITE on a main topic is never among them.
+    """
     names = group.names
     yield from on_topics(group.topics, READ, DESCRIBE_CONFIGS)
-    yield from on_topics(group.own, CREATE, READ, DESCRIBE_CONFIGS)
+    yield from on_topics(group.own, CREATE, READ, DESCRIBE_CONFIGS, Operation.ALTER, Operation.DELETE)
     yield from on_topics([*group.queues, names.ready, names.events, names.policy], WRITE)
-    yield from on_topics(group.dlqs, Operation.DELETE)
     yield from on_topics(group.outputs, READ)  # for `audit`; `topics check` only looks whether they are there
-    yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group))
+    groups = (names.group, names.retry_group, names.redrive_group, *((names.view_group,) if group.rows else ()))
+    yield from (on_group(name, Operation.DELETE) for name in groups)  # it carries DESCRIBE
     yield from redriving(names)
 
 
@@ -198,7 +205,28 @@ def ui(group: GroupShape) -> Iterator[Permission]:
     yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group, names.redrive_group))
 
 
-RULES = {User.SIDECAR: sidecar, User.SERVICE: service, User.SPARK: spark, User.ADMIN: admin, User.UI: ui}
+def oncall(group: GroupShape) -> Iterator[Permission]:
+    """Yield the rights for each command that reads, and to hold, release and redrive."""
+    names = group.names
+    yield from on_topics([*group.topics, *group.own], READ, DESCRIBE_CONFIGS)
+    yield from on_topics(group.outputs, READ)  # for `audit`
+    yield from on_topics([*group.queues, names.policy], WRITE)
+    yield from (on_group(name, DESCRIBE) for name in (names.group, names.retry_group))
+    if group.rows:
+        yield on_group(names.view_group, DESCRIBE)
+    yield from redriving(names)
+
+
+RULES = {
+    User.SIDECAR: sidecar,
+    User.SERVICE: service,
+    User.SPARK: spark,
+    User.ADMIN: admin,
+    User.UI: ui,
+    User.ONCALL: oncall,
+}
+PEOPLE = frozenset({User.ADMIN, User.UI, User.ONCALL})
+"""The roles of people, who need not stand next to a service."""
 
 
 def following(group: GroupShape) -> Iterator[Permission]:

@@ -17,6 +17,7 @@ from reconsume.topics import versions
 from reconsume.topics.action_record import ACTION, ActionHeard, read_action
 from reconsume.topics.agreement import SETTINGS, SettingsHeard, digest_of, read_settings
 from reconsume.topics.hold_record import HOLD, MOST_HOLDS, HoldHeard, read_hold
+from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.retry_headers import ID
 from reconsume.topics.retry_order import NONCE
@@ -156,9 +157,10 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     it runs. `all_refused`: the topics whose records its service rejects. `lock_timeout`, `drain_timeout`: ms for which
     the release of a partition, and a stop, wait at most for a delivery. `sums`: what it saw in the last minutes.
     `obeys`: what it obeys of what operators say. `retried_in_place`: records of an ordered group that it delivers again
-    from memory, each of which holds back what follows. `settings`: the digest of the agreed values of its
-    configuration; empty if they count for no other instance. `mode`, `order`, `batch`: of its deliveries. `started`:
-    when it started (epoch ms). `subscribed`: the digest of a subscription of which not all topics fit; otherwise empty.
+    from memory, each of which holds back what follows. `in_place`: the oldest of them, by partition. `settings`: the
+    digest of the agreed values of its configuration; empty if they count for no other instance. `mode`, `order`,
+    `batch`: of its deliveries. `started`: when it started (epoch ms). `subscribed`: the digest of a subscription of
+    which not all topics fit; otherwise empty.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -180,6 +182,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     batch: Long = 0
     started: Long = 0
     subscribed: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    in_place: Annotated[tuple[InPlaceTold, ...], msgspec.Meta(max_length=64)] = ()
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -376,8 +379,12 @@ def _shorter(record: SubscriptionRecord) -> SubscriptionRecord | None:
         return replace(record, sums=replace(sums, **fewer))
     if record.all_refused:
         return replace(record, all_refused=record.all_refused[:-1])
+    if len(record.in_place) > 1:
+        return replace(record, in_place=record.in_place[:-1])
     if pace is not None and len(pace.reason) > SHORT_REASON:
         return replace(record, pace=replace(pace, reason=f"{pace.reason[: SHORT_REASON - 1]}…"))
+    if record.in_place:
+        return replace(record, in_place=())
     if obeys is not None and obeys.holds:
         return replace(record, obeys=replace(obeys, holds=obeys.holds[:-1]))
     return None

@@ -9,7 +9,7 @@ pure.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -55,7 +55,7 @@ class Form(StrEnum):
 
 
 Roles = Annotated[
-    list[User] | None, typer.Option("--role", help="Whose rights; may be repeated. All five where it is not given.")
+    list[User] | None, typer.Option("--role", help="Whose rights; may be repeated. All six where it is not given.")
 ]
 Principals = Annotated[
     list[str] | None,
@@ -73,7 +73,7 @@ app = typer.Typer(cls=Group, help="The group's access rights on Kafka.", no_args
 take_common(app)
 
 
-Action = Literal["create", "ok", "denied", "extra"]
+Action = Literal["create", "ok", "denied", "extra", "unknown"]
 
 
 class Step(NamedTuple):
@@ -110,13 +110,21 @@ def plan(options: Options, role: Roles = None, principal: Principals = None, dir
     """Show what `acls apply` would do.
 
     Each right would be created, is there (ok), is denied by another rule, or is extra: more than the role needs.
-    Changes nothing. To read the rules, the user of kafka: needs DESCRIBE on the cluster.
+    Changes nothing. To read the rules, the user of kafka: needs DESCRIBE on the cluster; without it each right is
+    unknown, and the list is what the owner of the cluster must give.
 
     \b
     Example:
       reconsume acls plan --role sidecar --principal User:billing -o table
     """
-    _, steps = look(options, role, principal, direct)
+    from reconsume.sidecar.kafka.admin.acls import HiddenRulesError  # imported late, as in `look`
+
+    acls, needed = look(options, role, principal, direct)
+    try:
+        steps = compared(acls, needed)
+    except HiddenRulesError as hidden:
+        steps = [Step(who, whose, right, "unknown") for who, whose, right in needed.rights()]
+        talk(f"{hidden}, so each right is unknown; `{hint('acls export')}` prints them for the owner of the cluster")
     options.output.rows(PLAN_COLUMNS, [step.row for step in steps])
 
 
@@ -141,7 +149,8 @@ def apply(
       reconsume acls apply --role sidecar --role spark
       reconsume acls apply --role ui --principal User:grafana --yes
     """
-    acls, steps = look(options, role, principal, direct)
+    acls, needed = look(options, role, principal, direct)
+    steps = compared(acls, needed)
     missing = [step for step in steps if step.action == "create"]
     options.output.talk_rows(PLAN_COLUMNS, [step.row for step in steps])
     if missing and not dry_run and not yes:
@@ -175,6 +184,12 @@ def export(
     login: Annotated[
         Authentication, typer.Option("--authentication", help="Strimzi: how the users log in.")
     ] = Authentication.SCRAM,
+    properties: Annotated[
+        str | None,
+        typer.Option(
+            "--command-config", metavar="FILE", help="kafka-acls: the file with the login of whoever runs the commands."
+        ),
+    ] = None,
 ) -> None:
     """Print the rights for other tools.
 
@@ -183,10 +198,12 @@ def export(
 
     \b
     Examples:
-      reconsume acls export --role sidecar | sh
+      reconsume acls export --role sidecar --command-config admin.properties | sh
       reconsume acls export --format strimzi --cluster main | kubectl apply -f -
     """
     options.expect_no_format(f"`{hint('acls plan')}` has rows")
+    if properties is not None and form is not Form.KAFKA_ACLS:
+        raise typer.BadParameter("--command-config is for kafka-acls.sh; leave it out")
     settings = load(options.config, options.sets)
     group, principals = group_of(settings, direct=direct), principals_of(settings.group, role, principal)
     wanted = {who: permissions_of(who, group) for who in principals}
@@ -204,8 +221,9 @@ def export(
         users = (strimzi_user(principals[who], rights, cluster, login) for who, rights in wanted.items())
         sys.stdout.write(yaml_documents(users))
         return
+    servers = settings.kafka["bootstrap.servers"]
     for who, rights in wanted.items():
-        sys.stdout.write(kafka_acls_commands(settings.kafka["bootstrap.servers"], principals[who], rights))
+        sys.stdout.write(kafka_acls_commands(servers, principals[who], rights, properties))
 
 
 def globs_of(settings: Settings) -> list[str]:
@@ -213,36 +231,59 @@ def globs_of(settings: Settings) -> list[str]:
     return [name for name in settings.deliver.outputs if literal_start(name) != name]
 
 
-def look(
-    options: Options, roles: list[User] | None, principals: list[str] | None, direct: bool
-) -> tuple[Acls, list[Step]]:
-    """Read the cluster's rules and compare them with the rights that the roles need under this configuration."""
+class Needed(NamedTuple):
+    """The rights that the roles of a group need. `principals`: the Kafka user of each role."""
+
+    group: GroupShape
+    principals: Mapping[User, str]
+
+    def rights(self) -> Iterator[tuple[User, str, Permission]]:
+        """Yield each right, with its role and the principal that needs it."""
+        for role, principal in self.principals.items():
+            yield from ((role, principal, right) for right in permissions_of(role, self.group))
+
+
+def look(options: Options, roles: list[User] | None, principals: list[str] | None, direct: bool) -> tuple[Acls, Needed]:
+    """Return the cluster's rules, not read yet, and the rights that the roles need under this configuration."""
     # The Kafka client is slow to import, and --help needs none.
-    from reconsume.sidecar.group_policy.levels import unlisted_levels
     from reconsume.sidecar.kafka.admin.acls import Acls
     from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     settings = settings_for_kafka(options)
     whose = principals_of(settings.group, roles, principals)
     cluster = Cluster(settings.kafka, "reconsume-acls")
-    group, acls = group_of(settings, direct=direct), Acls(cluster)
-    # What left the configuration keeps the rights by which its retries are read.
-    there = cluster.topic_names()
-    removed = unlisted_levels(group.names, group.topics, there, group.levels)
-    if group.names.per_topic:
-        levels = removed_levels(group.names, group.topics, there)
-        removed |= {level.name for level in levels if not level.others}
-    # By name: a right by prefix would also reach topics that nobody has thought of, those of a group among them.
-    if (allowed := allowed_outputs_of(settings)) is not None:
-        matching = {*group.outputs, *filter(allowed.allows, there)}
-        group = replace(group, outputs=tuple(sorted(matching)))
+    acls = Acls(cluster)
+    group = shape_on(cluster.topic_names(), settings, direct=direct)
     if globs := globs_of(settings):
         talk(
             f"topics that match {', '.join(globs)} of deliver.outputs get rights by name; for those that are created "
             f"later, run `{hint('acls apply')}` again"
         )
-    group = replace(group, removed=tuple(sorted(removed)))
-    return acls, make_plan(group, whose, acls.found())
+    return acls, Needed(group, whose)
+
+
+def shape_on(there: Collection[str], settings: Settings, *, direct: bool = False) -> GroupShape:
+    """Return what the rights of a group depend on. `there`: the names of the cluster's topics.
+
+    What left the configuration keeps the rights by which its retries are read, and a glob of `deliver.outputs` means
+    the topics that match it now: a right by prefix would also reach topics that nobody has thought of.
+    """
+    from reconsume.sidecar.group_policy.levels import unlisted_levels
+
+    group = group_of(settings, direct=direct)
+    removed = unlisted_levels(group.names, group.topics, there, group.levels)
+    if group.names.per_topic:
+        levels = removed_levels(group.names, group.topics, there)
+        removed |= {level.name for level in levels if not level.others}
+    if (allowed := allowed_outputs_of(settings)) is not None:
+        matching = {*group.outputs, *filter(allowed.allows, there)}
+        group = replace(group, outputs=tuple(sorted(matching)))
+    return replace(group, removed=tuple(sorted(removed)))
+
+
+def rights_needed(group: GroupShape) -> int:
+    """Return how many rights `acls apply` creates for all roles of a group: each operation on each thing is one."""
+    return sum(1 for _ in Needed(group, principals_of(group.names.group, None, None)).rights())
 
 
 def summed_up(steps: Sequence[Step], errors: Sequence[str]) -> int:
@@ -284,14 +325,15 @@ def principals_of(group: str, roles: Sequence[User] | None, texts: Sequence[str]
     return principals
 
 
+def compared(acls: Acls, needed: Needed) -> list[Step]:
+    """Return the plan, by the rules of the cluster. Raises HiddenRulesError if these cannot be read."""
+    return make_plan(needed.group, needed.principals, acls.found())
+
+
 def make_plan(group: GroupShape, principals: Mapping[User, str], rules: Sequence[Rule]) -> list[Step]:
     """Return a step for each right of each role, then one for each rule that none of the principal's roles needs."""
-    steps = [
-        step_of(role, principal, right, rules)
-        for role, principal in principals.items()
-        for right in permissions_of(role, group)
-    ]
-    return steps + list(extras(group, principals, rules))
+    needed = Needed(group, principals).rights()
+    return [step_of(*one, rules) for one in needed] + list(extras(group, principals, rules))
 
 
 def step_of(role: User, principal: str, right: Permission, rules: Sequence[Rule]) -> Step:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
 from reconsume.sidecar.cli.terminal.arguments import tokens_in
+from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
-from reconsume.sidecar.cli.terminal.output import Format, talk, write
+from reconsume.sidecar.cli.terminal.output import Format, Row, talk, write
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.open_files import highest_limit, needed_for
-from reconsume.sidecar.printable import plural
-from reconsume.sidecar.settings import Settings, load, load_with_origins
+from reconsume.sidecar.printable import plural, printable
+from reconsume.sidecar.settings import Settings, load_with_origins
 from reconsume.sidecar.settings.addresses import is_loopback
 from reconsume.sidecar.settings.checks import exposed, short_waits, without_effect
 from reconsume.sidecar.settings.deliver import Deliver
+from reconsume.sidecar.settings.modes import ignored_settings
 from reconsume.sidecar.settings.table import render_size
 
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
@@ -29,23 +30,74 @@ MANY_RETRIES = 1_000
 """Retries from which on `check` warns: RocketMQ, whose default is 16, takes any number too."""
 
 
+class Checked(NamedTuple):
+    """What a check of one configuration found. `settings`: None if it cannot be used at all.
+
+    `here`: warnings about this machine, such as a file that only the sidecar's pod has; `warnings`: all others.
+    """
+
+    settings: Settings | None
+    faults: list[str]
+    here: list[str]
+    warnings: list[str]
+
+
 @command(app, "check")
-def check(options: Options) -> None:
-    """Check the configuration.
+def check(
+    options: Options,
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE...", help="The configurations; without any, that of -c.")
+    ] = None,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Also end with 1 if there is a warning, unless it is about this machine alone."),
+    ] = False,
+) -> int:
+    """Check configurations.
 
     Connects to nothing, and reports every fault at once. A Kafka client of each kind is made from the whole set of
-    properties. Ends with 78 when something is wrong. A file that is not there is a warning here, as on a machine that
-    has no secrets, and a fault when the sidecar starts.
+    properties. Ends with 78 when something is wrong, in whichever file. A file that is not there is a warning here, as
+    on a machine that has no secrets, and a fault when the sidecar starts. A setting that the mode of delivery ignores
+    is a warning, too.
 
     \b
-    Example:
+    Examples:
       reconsume config check -c reconsume.yaml
+      reconsume config check --strict groups/*.yaml
     """
+    if files and options.config is not None:
+        raise typer.BadParameter("name the configurations as arguments, or one with -c, and not both")
+    chosen: Sequence[Path | None] = files or [options.config]
+    results = [(file, checked(file, options.sets)) for file in chosen]
+    faults, rows = list[str](), list[Row]()
+    for file, result in results:
+        whose = f"{printable(str(file))}: " if files else ""
+        for sentence in (*result.here, *result.warnings):
+            talk(f"warning: {whose}{sentence}")
+        faults += [fault if fault.startswith(whose) else f"{whose}{fault}" for fault in result.faults]
+        if result.settings is not None:
+            row: Row = {"group": result.settings.group, "topics": list(result.settings.topic_names)}
+            rows.append({**({"file": str(file)} if files else {}), **row, "good": not result.faults})
+        elif files:
+            rows.append({"file": str(file), "group": None, "topics": None, "good": False})
+    if files or not faults:
+        options.output.rows(tuple(rows[0]), rows)
+    if faults:
+        raise ConfigError(faults)
+    return FAILED if strict and any(result.warnings for _, result in results) else DONE
+
+
+def checked(file: Path | None, sets: Sequence[str]) -> Checked:
+    """Check one configuration: by itself, as Kafka's client takes it, and the files that it names."""
     # The Kafka client is slow to import; help and schema need none.
     from reconsume.sidecar.delivery.push.credentials import files_of
     from reconsume.sidecar.kafka.client_check import absent_files, client_faults, single_faults, without_files
 
-    settings = load(options.config, options.sets, judge=single_faults)
+    try:
+        loaded = load_with_origins(file, sets, judge=single_faults)
+    except ConfigError as refused:
+        return Checked(None, refused.problems, [], [])
+    settings = loaded.settings
     tokens = token_files(settings)
     absent = absent_files(settings.kafka)
     faults = list[str]()
@@ -55,14 +107,22 @@ def check(options: Options) -> None:
         faults += unreadable.problems
     absent |= {name: file for name, file in (tokens | files_of(settings.deliver)).items() if not file.exists()}
     faults += [*token_faults(tokens, absent), *target_faults(settings.deliver), *service_faults(settings, absent)]
-    for name, file in absent.items():
-        talk(f"warning: {name} = {file} is not there; where the sidecar runs it must be")
-    for sentence in (*exposed(settings), *without_effect(settings), *short_waits(settings), *unusual(settings)):
-        talk(f"warning: {sentence}")
-    if faults:
-        raise ConfigError(faults)
-    row = {"group": settings.group, "topics": list(settings.topic_names), "good": True}
-    options.output.rows(tuple(row), [row])
+    here = [f"{name} = {file} is not there; where the sidecar runs it must be" for name, file in absent.items()]
+    ignored = ignored_settings(settings, loaded.layers.origin)
+    usual = (*exposed(settings), *without_effect(settings), *short_waits(settings), *unusual(settings))
+    return Checked(settings, faults, [*here, *too_few_files(settings)], [*ignored, *usual])
+
+
+def too_few_files(settings: Settings) -> Iterator[str]:
+    """Yield a sentence if a process may have fewer open files on this machine than the deliveries need."""
+    deliver = settings.deliver
+    most, needed = highest_limit(), needed_for(deliver.concurrency)
+    if deliver.mode == "push" and most < needed:
+        yield (
+            f"deliver.concurrency = {deliver.concurrency} needs {plural(needed, 'open file')}, and a process may have "
+            f"{most} here (`ulimit -Hn`): deliveries beyond them wait; raise the limit where the sidecar runs, or "
+            "lower it"
+        )
 
 
 def unusual(settings: Settings) -> Iterator[str]:
@@ -72,13 +132,6 @@ def unusual(settings: Settings) -> Iterator[str]:
     deliver, listen = settings.deliver, settings.api.listen
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         yield "api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421"
-    most, needed = highest_limit(), needed_for(deliver.concurrency)
-    if deliver.mode == "push" and most < needed:
-        yield (
-            f"deliver.concurrency = {deliver.concurrency} needs {plural(needed, 'open file')}, and a process may have "
-            f"{most} here (`ulimit -Hn`): deliveries beyond them wait; raise the limit where the sidecar runs, or "
-            "lower it"
-        )
     usual = memory_limit(deliver.buffer_memory, deliver.concurrency)
     if (memory := memory_limit(deliver.buffer_memory, deliver.concurrency, deliver.max_answer)) > usual:
         yield (
@@ -103,13 +156,17 @@ def token_files(settings: Settings) -> dict[str, Path]:
 
 def token_faults(files: Mapping[str, Path], absent: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each file of tokens that is there and cannot be used as a whole."""
-    owners = dict[bytes, str]()
+    owners = dict[bytes, tuple[str, int, str]]()
     for name in [name for name in files if name not in absent]:
         tokens, fault = tokens_in(files[name])
         faults = [fault] if fault else []
         for number, token in enumerate(tokens, 1):
-            if (other := owners.setdefault(token.secret, name)) != name:
+            other, first, called = owners.setdefault(token.secret, (name, number, token.name))
+            if other != name:
                 faults.append(f"its token number {number} is in {other} too, so it opens no operators' call")
+            elif first != number:
+                whose = f"called {called} and {token.name}" if called != token.name else "the same"
+                faults.append(f"its tokens number {first} and {number} are one secret, {whose}: leave one of them out")
         yield from (f"{name} = {files[name]}: {one}" for one in faults)
 
 
@@ -175,12 +232,12 @@ def schema(
       reconsume config schema --markdown > configuration.md
     """
 
-    from reconsume.sidecar.settings.reference import json_schema, markdown_page, reference
+    from reconsume.sidecar.settings.reference import markdown_page, reference, schema_text
 
     if markdown:
         options.expect_no_format("without --markdown there are rows")
         write(markdown_page().rstrip("\n"))
     elif options.format in (None, Format.JSON):
-        write(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+        write(schema_text())
     else:
         options.output.rows(("key", "allowed", "default", "meaning"), reference())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +27,10 @@ COLUMNS = ("check", "status", "finding", "repair")
 
 def doctor(
     options: Options,
-    role: Annotated[User, typer.Option("--role", help="Whose rights the user of kafka: should have.")] = User.SIDECAR,
+    role: Annotated[
+        User | None,
+        typer.Option("--role", help="Whose rights the user of kafka: should have; found out where it is not given."),
+    ] = None,
     deliver: Annotated[
         bool,
         typer.Option(
@@ -43,7 +47,7 @@ def doctor(
     what they say of themselves (failures, new dead letters and how long records wait), the policy, the view and the
     service, which is called as the sidecar calls it. One line for each: ok, warn, fail or not checked, and the repair.
     Nothing is changed; the clocks are compared by records in a transaction that is aborted. Run it where the sidecar
-    runs, with its configuration.
+    runs, with its configuration; a person with a role of their own may run it anywhere.
 
     Ends with 1 when a check fails.
 
@@ -54,6 +58,7 @@ def doctor(
     """
     from reconsume.sidecar.doctor.all_checks import (
         KAFKA,
+        beside_service,
         kafka_checks,
         local_checks,
         unreachable,
@@ -62,12 +67,15 @@ def doctor(
     settings = settings_for_kafka(options)
     beginning = local_checks(settings, deliver=deliver)
     reports = {report.check: report for report in reporting(beginning)}
-    following = kafka_checks(settings, role, compare)
+    of_cluster = partial(compare, servers=settings.kafka["bootstrap.servers"])
+    following, find_role = kafka_checks(settings, role, of_cluster)
     if reports[KAFKA].status == "fail":
         later: Iterable[Report] = unreachable(following)
     else:
         later = reporting(following)
     reports |= {report.check: report for report in later}
+    if reports[KAFKA].status != "fail":
+        reports["service"] = beside_service(reports["service"], find_role)
     ordered = [reports[check.name] for check in (*beginning, *following)]
     options.output.rows(COLUMNS, [row_of(report) for report in ordered])
     return summed_up(ordered, strict=strict)
@@ -82,9 +90,9 @@ def reporting(checks: list[Check]) -> Iterator[Report]:
         yield report
 
 
-def compare(spec: TopicSpec, topic: Topic) -> Iterator[tuple[str, str]]:
-    """Yield the findings and fixes that `topics check` would print for a topic."""
-    for finding in topics.compare(spec, topic):
+def compare(spec: TopicSpec, topic: Topic, *, servers: str) -> Iterator[tuple[str, str]]:
+    """Yield the findings and fixes that `topics check` would print for a topic. `servers`: the brokers."""
+    for finding in topics.compare(spec, topic, servers):
         yield finding.finding, finding.repair
 
 

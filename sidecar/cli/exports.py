@@ -47,9 +47,9 @@ def resource_name(name: str) -> str:
     return f"{plain[: LONGEST_NAME - len(mark) - 1].rstrip('-')}-{mark}".lstrip("-")
 
 
-def kafka_topics_commands(bootstrap: str, specs: Iterable[TopicSpec]) -> str:
+def kafka_topics_commands(bootstrap: str, specs: Iterable[TopicSpec], properties: str | None = None) -> str:
     """Return the kafka-topics.sh commands that create the topics, one a line. What exists is left as it is."""
-    create = ["kafka-topics.sh", "--bootstrap-server", bootstrap, "--create", "--if-not-exists", "--topic"]
+    create = [*kafka_tool("kafka-topics.sh", bootstrap, properties), "--create", "--if-not-exists", "--topic"]
     lines = []
     for spec in specs:
         shape = ["--partitions", str(spec.partitions), "--replication-factor", str(spec.replication)]
@@ -58,9 +58,16 @@ def kafka_topics_commands(bootstrap: str, specs: Iterable[TopicSpec]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def kafka_acls_commands(bootstrap: str, principal: str, rights: Iterable[Permission]) -> str:
+def kafka_tool(name: str, bootstrap: str, properties: str | None = None) -> list[str]:
+    """Return how a command of one of Kafka's tools begins. `properties`: the file with the login for it."""
+    return [name, "--bootstrap-server", bootstrap, *(["--command-config", properties] if properties else [])]
+
+
+def kafka_acls_commands(
+    bootstrap: str, principal: str, rights: Iterable[Permission], properties: str | None = None
+) -> str:
     """Return the kafka-acls.sh commands that give a principal its rights, one a line for each resource."""
-    add = ["kafka-acls.sh", "--bootstrap-server", bootstrap, "--add", "--allow-principal", principal]
+    add = [*kafka_tool("kafka-acls.sh", bootstrap, properties), "--add", "--allow-principal", principal]
     lines = []
     for first, *others in by_resource(rights):
         operations = [word for right in (first, *others) for word in ("--operation", camel(right.operation))]

@@ -171,8 +171,8 @@ def row_of(match: Match) -> dict[str, Any]:
         "command": command_of(match),
         "value": None if match.value is None else snippet(match.value, SNIPPET),
         "why": match.why,
-        # Retries in place are counted nowhere but in the memory of the instance.
-        "times": None if match.where is Where.UNDELIVERED else match.times,
+        # Retries in place are counted in the memory of the instance, whose heartbeat names only the oldest records.
+        "times": None if match.where is Where.UNDELIVERED and not match.times else match.times,
         "redrives": match.redrives,
         "topic": match.topic,
         "at": clock(match.at) if match.at else None,

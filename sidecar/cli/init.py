@@ -26,7 +26,9 @@ from reconsume.sidecar.files import replace_file
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings.addresses import is_loopback
-from reconsume.sidecar.settings.load import DEFAULT_FILE, load
+from reconsume.sidecar.settings.load import BASE, DEFAULT_FILE, load
+from reconsume.sidecar.settings.reference import MODELINE, SCHEMA_FILE, schema_text
+from reconsume.sidecar.settings.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     from reconsume.sidecar.deploy.starter.configuration import Answers
@@ -73,8 +75,8 @@ def init(
     Asks for what no option gives, if there is a terminal. Each value is checked as a sidecar checks it, and each line
     of the file is explained in it. -c says where the file goes; a file that is there stays, unless --force is given.
     With --compose or --kubernetes and none of the values, a configuration that is there is taken as it is, and only
-    the files around it are written. Beside it goes a file with an operator's token, for its owner alone, and a line of
-    .gitignore. At the end it prints the next commands.
+    the files around it are written. Beside it go its schema, for editors, and a file with an operator's token, for its
+    owner alone, with a line of .gitignore. At the end it prints the next commands.
 
     \b
     Examples:
@@ -104,6 +106,8 @@ def init(
             write(f"{head}{text}".rstrip("\n"))
         return
     write_files(contents, force=force, hint=KEEP if around and path in contents else "")
+    if path in contents:
+        write_schema(path.parent)
     write_tokens(path.parent)
     talk("")
     for line in next_commands(answers.servers, path, compose=compose, kubernetes=kubernetes):
@@ -171,11 +175,16 @@ def files(answers: Answers, path: Path, configured: str, *, compose: bool, kuber
 
     if (compose or kubernetes is not None) and (wrong := placeholder_faults(answers)):
         raise ConfigError(wrong)
+    if kubernetes is not None and (BASE,) in read_yaml(configured).lines:
+        raise ConfigError(
+            [f"base: {printable(str(path))} extends another file, and the manifests have one alone; write it whole"]
+        )
     texts = {path: configured}
     if compose:
         texts[path.parent / COMPOSE] = compose_file(answers, path.name)
     if kubernetes is not None:
-        made = manifests(answers, configured, printable(str(path)))
+        # The schema is next to the configuration, and not next to its copy for Kustomize.
+        made = manifests(answers, configured.removeprefix(MODELINE), printable(str(path)))
         texts = {kubernetes / name: text for name, text in made.items()} | texts
     return texts
 
@@ -190,6 +199,12 @@ def write_files(texts: dict[Path, str], *, force: bool, hint: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text)
         talk(f"{printable(str(path))}: written")
+
+
+def write_schema(folder: Path) -> None:
+    """Write the schema of this version, by which editors check the configuration next to it."""
+    replace_file(folder / SCHEMA_FILE, f"{schema_text()}\n")
+    talk(f"{printable(str(folder / SCHEMA_FILE))}: written, for editors")
 
 
 def write_tokens(folder: Path) -> None:

@@ -3,7 +3,8 @@
 `look` asks the cluster once and makes a `Step` of each topic that the configuration needs: create, grow, ok or differs.
 All four commands go from there: `plan` shows the steps, `apply` carries out those that create or grow, `check` lists
 the findings of each and what else is wrong (leftovers, missing outputs), `export` prints the specifications for another
-tool. A topic that differs is only reported, with the command that repairs it: altering could lose records.
+tool. A topic that differs is only reported, with the command that repairs it, and `apply` then ends with 3: altering
+could lose records. With `--widen` it adds partitions, by which nothing is lost.
 
 From `shape_of` on the file is pure.
 """
@@ -13,32 +14,49 @@ from __future__ import annotations
 import fnmatch
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 import typer
 
-from reconsume.sidecar.cli.exports import kafka_topics_commands, strimzi_topic, terraform_topics, yaml_documents
+from reconsume.sidecar.cli.acls import shape_on
+from reconsume.sidecar.cli.costs import (
+    USUAL_PODS,
+    PartitionsGiven,
+    ReplicasGiven,
+    cost_of,
+    costs_in,
+    counts_given,
+    expect_all_used,
+    main_topics,
+    sources_given,
+    specs_of,
+    total_of,
+)
+from reconsume.sidecar.cli.exports import (
+    kafka_tool,
+    kafka_topics_commands,
+    strimzi_topic,
+    terraform_topics,
+    yaml_documents,
+)
 from reconsume.sidecar.cli.terminal.confirm import Yes, ask
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Row, talk
 from reconsume.sidecar.cli.terminal.program import Group
-from reconsume.sidecar.errors import ContractError
-from reconsume.sidecar.hints import hint, suggestion
+from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
-from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings import Settings, load
 from reconsume.sidecar.settings.group_policy import levels_of
-from reconsume.sidecar.settings.model import group_of
-from reconsume.topics.acls import User, permissions_of
 from reconsume.topics.durations import render_duration
-from reconsume.topics.levels import hop_count
 from reconsume.topics.names import ALIKE, Kind, alike
 from reconsume.topics.outputs import literal_start
-from reconsume.topics.specs import TopicSpec, group_specs
+from reconsume.topics.specs import TopicSpec
 
 if TYPE_CHECKING:
     from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -65,25 +83,36 @@ class Step(NamedTuple):
     """The planned action for one topic: what it must be, and what it is. None: it does not exist.
 
     A topic that differs is left as it is: only a person may change it. But the policy topic gets a partition that it
-    lacks, because nothing in it is moved or lost by that.
+    lacks, because nothing in it is moved or lost by that; with `widens` all topics do. `servers`: the brokers, for the
+    commands that repair a topic.
     """
 
     spec: TopicSpec
     topic: Topic | None
+    servers: str = ""
+    widens: bool = False
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What is wrong with the topic."""
         if self.topic is None:
             return (Finding(self.spec.name, "it does not exist", hint("topics apply")),)
-        return tuple(compare(self.spec, self.topic))
+        return tuple(compare(self.spec, self.topic, self.servers))
+
+    @property
+    def unresolved(self) -> tuple[Finding, ...]:
+        """What `apply` leaves as it is."""
+        if self.action != "grow" or self.topic is None:
+            return () if self.topic is None else self.findings
+        return tuple(compare(self.spec, self.topic._replace(partitions=self.spec.partitions), self.servers))
 
     @property
     def action(self) -> str:
         """What `apply` does: create, grow; ok and differs are nothing to do."""
         if self.topic is None:
             return "create"
-        if self.spec.kind is Kind.POLICY and self.topic.partitions < self.spec.partitions:
+        grows = self.widens or self.spec.kind is Kind.POLICY
+        if grows and self.topic.partitions < self.spec.partitions:
             return "grow"
         return "differs" if self.findings else "ok"
 
@@ -110,19 +139,40 @@ class Step(NamedTuple):
 
 
 @command(app, "plan")
-def plan(options: Options) -> None:
+def plan(
+    options: Options,
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER", help="Add up the groups whose configurations are in it.")
+    ] = None,
+    partitions: PartitionsGiven = None,
+    replicas: ReplicasGiven = None,
+    pods: Annotated[
+        int | None, typer.Option("--pods", min=1, max=10_000, help="With a folder: pods of each group; 3 by default.")
+    ] = None,
+) -> None:
     """Show what `topics apply` would do.
 
-    Each of the group's topics would be created, is as it must be, or differs. Changes nothing.
+    Each of the group's topics would be created, is as it must be, or differs. Changes nothing. The last line says what
+    the group costs. With a folder it shows that for each group of it, and the sum; with --partitions for each main
+    topic it connects to nothing.
 
     \b
-    Example:
+    Examples:
       reconsume topics plan -o json > plan.json
+      reconsume topics plan groups --partitions orders=12,bills=6 --replicas 3 --pods 3
     """
+    if folder is not None:
+        counts = counts_given(partitions, replicas)
+        costs = costs_in(options, folder, counts, replicas, USUAL_PODS if pods is None else pods)
+        options.output.rows(tuple(costs[0].row), [cost.row for cost in costs])
+        talk(f"cost of {plural(len(costs), 'group')}: {total_of(costs)}")
+        return
+    if partitions is not None or replicas is not None or pods is not None:
+        raise typer.BadParameter(f"--partitions, --replicas and --pods go with a FOLDER; see `{hint('topics export')}`")
     cluster, settings, steps = look(options)
     there = cluster.topic_names()
     options.output.rows(PLAN_COLUMNS, [step.row for step in steps])
-    cost = cost_of(settings, [step.spec for step in steps])
+    cost = cost_of(settings, [step.spec for step in steps], shape_on(there, settings))
     for remark in (*refused_names(steps, there), *warnings_of(settings), cost):
         talk(remark)
 
@@ -156,27 +206,33 @@ def apply(
     options: Options,
     yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only ask the broker; change nothing.")] = False,
+    widen: Annotated[
+        bool, typer.Option("--widen", help="Give each topic the partitions that it lacks; nothing is lost by that.")
+    ] = False,
 ) -> int:
     """Create the topics that are missing.
 
     A policy topic with one partition gets its second one. Any other topic that differs from what it must be is
-    reported, and never altered or deleted. A plan is shown first.
+    reported, and never altered or deleted; with --widen it gets the partitions that it lacks. A plan is shown first.
 
-    Ends with 0 when all exist, 3 when some could not be created, 1 when none could.
+    Ends with 0 when all are as they must be, 3 when some differ or could not be created, 1 when none could.
 
     \b
     Examples:
       reconsume topics apply
       reconsume topics apply --yes
+      reconsume topics apply --widen --dry-run
     """
     from reconsume.sidecar.kafka.admin.topics import TopicAdmin  # imported late, as in `look`
 
-    cluster, _, steps = look(options)
+    cluster, _, planned = look(options)
+    steps = [step._replace(widens=widen) for step in planned]
     missing = [step.spec for step in steps if step.topic is None]
     options.output.talk_rows(PLAN_COLUMNS, [step.row for step in steps])
     narrow = [step.spec for step in steps if step.action == "grow"]
     if (missing or narrow) and not dry_run and not yes:
-        ask(f"Create {plural(len(missing), 'topic')}?" if missing else "Give the policy topic its second partition?")
+        more = f"give {plural(len(narrow), 'topic')} the partitions that are missing"
+        ask(" and ".join([f"create {plural(len(missing), 'topic')}"] * bool(missing) + [more] * bool(narrow)) + "?")
     admin = TopicAdmin(cluster)
     results = (*admin.create(missing, only_ask=dry_run), *admin.grow(narrow, only_ask=dry_run))
     created = {result.name: result for result in results}
@@ -188,14 +244,15 @@ def apply(
             result, error = f"would be {one.state}" if is_plan else str(one.state), one.error
         rows.append({"topic": step.spec.name, "result": result, "error": error})
     options.output.rows(RESULT_COLUMNS, rows)
-    if differing := sum(step.action == "differs" for step in steps):
+    differing = sum(bool(step.unresolved) for step in steps)
+    if differing:
         count = f"{differing} of {plural(len(steps), 'topic')}"
         talk(f"warning: {count} differ; `{hint('topics check')}` says how to repair that")
     failed = sum(result.state == "failed" for result in created.values())
-    if not failed:
-        return DONE
-    talk(f"{failed} of {plural(len(created), 'topic')} could not be created")
-    return FAILED if failed == len(created) else PARTLY
+    if failed:
+        talk(f"{failed} of {plural(len(created), 'topic')} could not be created or widened")
+        return FAILED if failed == len(created) else PARTLY
+    return PARTLY if differing else DONE
 
 
 class Form(StrEnum):
@@ -218,26 +275,43 @@ def export(
     strimzi_cluster: Annotated[
         str, typer.Option("--cluster", help="Strimzi: the name of the Kafka resource.")
     ] = "kafka",
+    partitions: PartitionsGiven = None,
+    replicas: ReplicasGiven = None,
+    properties: Annotated[
+        str | None,
+        typer.Option(
+            "--command-config", metavar="FILE", help="kafka-topics: the file with the login of whoever runs them."
+        ),
+    ] = None,
 ) -> None:
     """Print the topics for other tools.
 
     As they must be, whether they exist or not; the main topics are not among them. Names that Kubernetes does not
-    take are spelled in another way, and spec.topicName has the true one.
+    take are spelled in another way, and spec.topicName has the true one. With --partitions for every main topic it
+    connects to nothing, and the main topics need not exist.
 
     \b
     Examples:
       reconsume topics export --format strimzi --cluster main | kubectl apply -f -
+      reconsume topics export --partitions orders=12 --replicas 3 > topics.yaml
       reconsume topics export --format kafka-topics | sh
       reconsume topics export --format terraform > retries.tf.json
     """
     options.expect_no_format(f"`{hint('topics plan')}` has rows")
-    cluster, settings, steps = look(options)
-    specs = [step.spec for step in steps]
-    for remark in unused_levels(settings, cluster.topic_names()):
-        talk(remark)
+    if properties is not None and form is not Form.KAFKA_TOPICS:
+        raise typer.BadParameter("--command-config is for kafka-topics.sh; leave it out")
+    if (counts := counts_given(partitions, replicas)) is None:
+        cluster, settings, steps = look(options)
+        specs = [step.spec for step in steps]
+        for remark in unused_levels(settings, cluster.topic_names()):
+            talk(remark)
+    else:
+        settings = load(options.config, options.sets)
+        specs = list(specs_of(settings, sources_given(settings, counts, replicas)))
+        expect_all_used(counts, settings.topic_names)
     match form:
         case Form.KAFKA_TOPICS:
-            sys.stdout.write(kafka_topics_commands(settings.kafka["bootstrap.servers"], specs))
+            sys.stdout.write(kafka_topics_commands(settings.kafka["bootstrap.servers"], specs, properties))
             return
         case Form.TERRAFORM:
             sys.stdout.write(terraform_topics(specs))
@@ -252,32 +326,12 @@ def look(options: Options) -> tuple[Cluster, Settings, list[Step]]:
     missing."""
     # The Kafka client is slow to import, and --help needs none.
     from reconsume.sidecar.kafka.admin.cluster import Cluster
-    from reconsume.sidecar.kafka.admin.descriptions import source_of
 
     settings = settings_for_kafka(options)
     cluster = Cluster(settings.kafka)
-    mains = cluster.find(settings.topic_names)
-    if absent := [name for name in settings.topic_names if name not in mains]:
-        there = cluster.topic_names()
-        questions = {name: suggestion(name, there) for name in absent}
-        named = ", ".join(f"{name} ({question})" if question else name for name, question in questions.items())
-        raise ContractError(
-            f"no such main topic: {named}; create it first, since the group's own topics follow the main "
-            f"topics' partitions, replicas and sizes, for example by `{creating(settings, absent)}`"
-        )
-    sources = [source_of(mains[name]) for name in settings.topic_names]
-    specs: tuple[TopicSpec, ...] = ()
-    if not settings.deliver.broadcast:  # which retries nothing and belongs to no consumer group
-        rows = settings.view.source == "spark"
-        specs = group_specs(settings.names, sources, settings.delays, rows=rows, ordered=settings.queued)
-    topics = cluster.find(spec.name for spec in specs)
-    return cluster, settings, [Step(spec, topics.get(spec.name)) for spec in specs]
-
-
-def creating(settings: Settings, names: Sequence[str]) -> str:
-    """Return a command that creates main topics, with three partitions and the cluster's own number of replicas."""
-    create = ["kafka-topics.sh", "--bootstrap-server", settings.kafka["bootstrap.servers"], "--create"]
-    return " && ".join(shlex.join([*create, "--topic", name, "--partitions", "3"]) for name in names)
+    specs = specs_of(settings, main_topics(cluster, settings))
+    topics, servers = cluster.find(spec.name for spec in specs), settings.kafka["bootstrap.servers"]
+    return cluster, settings, [Step(spec, topics.get(spec.name), servers) for spec in specs]
 
 
 def leftovers_found(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
@@ -301,13 +355,18 @@ def shape_of(topic: Topic, spec: TopicSpec) -> dict[str, object]:
     return {"partitions": topic.partitions, "replication": topic.replication, "config": config}
 
 
-def compare(spec: TopicSpec, topic: Topic) -> Iterator[Finding]:
-    """Yield a finding for each property of an existing topic that is not as it must be."""
+def compare(spec: TopicSpec, topic: Topic, servers: str) -> Iterator[Finding]:
+    """Yield a finding for each property of an existing topic that is not as it must be.
+
+    `servers`: the brokers, for the commands that repair it.
+    """
     if topic.partitions != spec.partitions:
-        yield from partition_findings(spec, topic.partitions)
+        yield from partition_findings(spec, topic.partitions, servers)
     if topic.replication < spec.replication:
         has = f"it has {plural(topic.replication, 'replica')} and should have {spec.replication}, as the main topics"
-        yield Finding(spec.name, has, "kafka-reassign-partitions.sh")
+        tool = shlex.join(kafka_tool("kafka-reassign-partitions.sh", servers))
+        repair = f"{tool} --execute --reassignment-json-file FILE, where FILE names {spec.replication} brokers for each"
+        yield Finding(spec.name, has, f"{repair} partition of {spec.name}")
     for key, wanted in spec.config.items():
         actual = topic.config.get(key, "")
         fits, bound, why = RULES.get(key, (same, "", "it is not as it must be"))
@@ -315,14 +374,16 @@ def compare(spec: TopicSpec, topic: Topic) -> Iterator[Finding]:
             why = WHY.get(spec.kind, {}).get(key, why)
             finding = f"{key} is {shown(key, actual)} and must be {bound}{shown(key, wanted)}: {why}"
             value = f"[{wanted}]" if "," in wanted else wanted
-            alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {spec.name}"
-            yield Finding(spec.name, finding, f"{alter} --add-config {key}={value}")
+            alter = [*kafka_tool("kafka-configs.sh", servers), "--alter", "--entity-type", "topics"]
+            words = [*alter, "--entity-name", spec.name, "--add-config", f"{key}={value}"]
+            yield Finding(spec.name, finding, shlex.join(words))
 
 
-def partition_findings(spec: TopicSpec, actual: int) -> Iterator[Finding]:
+def partition_findings(spec: TopicSpec, actual: int, servers: str) -> Iterator[Finding]:
     """Yield a finding if an existing topic has too few partitions, or more than its kind may have."""
     has = f"it has {plural(actual, 'partition')}"
-    wider = f"kafka-topics.sh --alter --topic {spec.name} --partitions {spec.partitions}"
+    alter = [*kafka_tool("kafka-topics.sh", servers), "--alter", "--topic", spec.name]
+    wider = shlex.join([*alter, "--partitions", str(spec.partitions)])
     match spec.kind:
         case Kind.ORDERED if actual < spec.partitions:
             why = "what fails in the partitions that it lacks waits in memory, with its key"
@@ -390,33 +451,6 @@ WHY = {
 def shown(key: str, value: str) -> str:
     """Format a value for people: milliseconds also as a duration."""
     return f"{value} ({render_duration(int(value))})" if key.endswith(".ms") and value.isdecimal() else value or "unset"
-
-
-def cost_of(settings: Settings, specs: Sequence[TopicSpec]) -> str:
-    """Return a sentence on the number of topics, partitions, replicas and rights, and on the copies that a record costs
-    which uses up its retries."""
-    rights = sum(len(permissions_of(user, group_of(settings))) for user in (User.SIDECAR, User.SPARK))
-    counts = {
-        "topic": len(specs),
-        "partition": sum(spec.partitions for spec in specs),
-        "replica": sum(spec.partitions * spec.replication for spec in specs),
-        "right": rights,
-    }
-    one = ", ".join(plural(count, name) for name, count in counts.items())
-    copies = f"a record that uses up its retries is copied {plural(copies_of(settings), 'time')}"
-    return f"cost: {one}; {copies}"
-
-
-def copies_of(settings: Settings) -> int:
-    """Return how often a record is copied that uses up its retries: its hops, without the dead letter."""
-    if settings.deliver.broadcast or (settings.order_by is not None and not settings.queued):
-        return 0
-    times = settings.retry.max_reconsume_times
-    if settings.queued:
-        return times
-    forwards = 1 if settings.deliver.mode == "relay" else 0
-    waits = map(settings.ladder.delay, range(1, times + 1))
-    return sum(hop_count(wait, settings.delays) + forwards for wait in waits)
 
 
 def warnings_of(settings: Settings) -> Iterator[str]:

@@ -9,6 +9,7 @@ from reconsume.sidecar.core.lane.facts import LaneFacts, PartitionFacts
 from reconsume.sidecar.core.lane.partition import Because
 from reconsume.sidecar.core.overdue import Standing, overdue
 from reconsume.sidecar.core.record import Now, Partition
+from reconsume.topics.in_place_told import InPlaceTold
 
 WORDS: Mapping[Because, str] = {
     Because.NOT_DUE: "not due",
@@ -38,7 +39,7 @@ class PartitionStatus(NamedTuple):
     the oldest first record of a key, by its timestamp; None if nothing waits. `on_hold`: records that were read and
     that an operator's hold keeps back. `retried_in_place`: records that are delivered again from memory, and keep what
     comes after them waiting where order counts. `undelivered_for`: seconds for which the oldest record has waited that
-    could be delivered, 0 if none does (`undelivered.py`).
+    could be delivered, 0 if none does (`undelivered.py`). `in_place`: the oldest record that is retried in place.
     """
 
     topic: str
@@ -57,6 +58,7 @@ class PartitionStatus(NamedTuple):
     parked_keys: int | None = None
     undelivered_for: float = 0.0
     retried_in_place: int = 0
+    in_place: InPlaceTold | None = None
 
 
 def statuses(
@@ -130,6 +132,7 @@ def _status(
         overdue_for=overdue_for,
         on_hold=partition.on_hold,
         retried_in_place=partition.retrying,
+        in_place=None if partition.tried is None else partition.tried.shown(),
     )
 
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from reconsume.sidecar.clock import now
+from reconsume.sidecar.clock import now, utc
 from reconsume.sidecar.core.lane.lane import Lane
 from reconsume.sidecar.core.pace.pace import AWAY, Cause, Change, Pace, State
 from reconsume.sidecar.core.pace.refusals import Refused, hint_of, quoted
@@ -17,6 +17,7 @@ from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.delivery.push.access import Access
 from reconsume.sidecar.delivery.push.health_check import USUAL_TIMEOUT, HealthCheck
 from reconsume.sidecar.delivery.push.target import Target
+from reconsume.sidecar.printable import ago
 
 QUIET = 30.0
 """Seconds between two lines about the pace, after the first: a service that flaps changes it every few seconds."""
@@ -69,7 +70,7 @@ class PaceMonitor:
         """
         pace = self._pace
         return {
-            "pace": str(pace.state),
+            "pace": str(pace.state.shown),
             "pace_since": pace.since.wall_ms,
             "pace_reason": pace.reason or None,
             "outage": None
@@ -98,19 +99,19 @@ class PaceLog:
         self._waiting = waiting
         self._loop = asyncio.get_running_loop()
         self._quiet: asyncio.TimerHandle | None = None
-        self._last: tuple[Change, int] | None = None
-        """The last change that was not logged, and how many records waited then."""
+        self._last: tuple[Change, int, int] | None = None
+        """The last change that was not logged, how many records waited then, and when that was (epoch ms)."""
         self._changes = 0
         """How many were not logged."""
 
     def changed(self, change: Change) -> None:
         """Log a change, or keep it for the next line."""
-        waiting = self._waiting()
+        waiting, at = self._waiting(), now().wall_ms
         if self._quiet is None:
-            log_change(change, waiting)
+            log_change(change, waiting, at)
             self._quiet = self._loop.call_later(QUIET, self._end_quiet)
         else:
-            self._last, self._changes = (change, waiting), self._changes + 1
+            self._last, self._changes = (change, waiting, at), self._changes + 1
 
     def flush(self) -> None:
         """Log what was kept."""
@@ -125,16 +126,23 @@ class PaceLog:
             self._quiet = self._loop.call_later(QUIET, self._end_quiet)
 
 
-def log_change(change: Change, waiting: int, changes: int = 1) -> None:
-    """Log one change of the pace. `waiting`: records in memory that may not be delivered yet. `changes`: of how many
-    it is the last."""
+def log_change(change: Change, waiting: int, at: int, changes: int = 1) -> None:
+    """Log one change of the pace, which was `at` (epoch ms), perhaps some time ago.
+
+    `waiting`: records in memory that could not be delivered then. `changes`: of how many it is the last.
+    """
     facts = {
-        "was": "outage" if change.was in AWAY else str(change.was),
+        "was": str(change.was.shown),
         "seconds": round(change.lasted_ms / 1000, 1),
         "waiting": waiting,
         "changes": changes,
+        "changed_at": utc(at, "%Y-%m-%dT%H:%M:%SZ"),
     }
-    flaps = "" if changes == 1 else f"the pace changed {changes} times; now "
+    since = now().wall_ms - at
+    before = f"{ago(since)} ago" if since >= 1_000 else ""
+    flaps = f"{before}: " if before else ""
+    if changes > 1:
+        flaps = f"the pace changed {changes} times{', the last time ' * bool(before)}{before}; since then "
     if change.cause is not None:
         extra = {**facts, "event": "pace-outage", "cause": str(change.cause)}
         _LOG.warning("%san outage: %s: %s", flaps, OUTAGES[change.cause], change.reason, extra=extra)

@@ -28,6 +28,8 @@ SPARE = 5
 """Seconds of the grace period that are left after the drain. The exit takes under 2."""
 LONGEST_DRAIN_S = 3_600
 USUAL_CPU = "50m"
+REQUEST_MIB = 96
+"""The memory that a pod requests for the sidecar."""
 USUAL_MEMORY = "256Mi"
 """The result of `memory_limit` for the default settings."""
 
@@ -121,7 +123,7 @@ def _resources(annotations: SidecarAnnotations) -> Object:
     # A request above the limit is refused by the API server.
     usual = limit if limit and millicores(limit) < millicores(USUAL_CPU) else USUAL_CPU
     return {
-        "requests": {"cpu": annotations.cpu_request or usual, "memory": "96Mi"},
+        "requests": {"cpu": annotations.cpu_request or usual, "memory": f"{REQUEST_MIB}Mi"},
         "limits": {"memory": annotations.memory_limit or USUAL_MEMORY, **({"cpu": limit} if limit else {})},
     }
 

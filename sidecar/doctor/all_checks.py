@@ -11,7 +11,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from functools import partial
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.doctor.checks import kafka, progress, topics
@@ -19,7 +20,7 @@ from reconsume.sidecar.doctor.checks.control_log import holds, instances_differ,
 from reconsume.sidecar.doctor.checks.instances import instances
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
-from reconsume.sidecar.doctor.findings import Finding, Report, fail, not_checked, ok
+from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, not_checked, ok, unseen
 from reconsume.sidecar.errors import BrokerError, ReconsumeError
 from reconsume.sidecar.group_policy.agreement import group_settings
 from reconsume.sidecar.group_policy.control_log import ControlLog
@@ -29,9 +30,10 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.model import group_of
-from reconsume.topics.acls import GroupShape, User, permissions_of
+from reconsume.topics.acls import PEOPLE, GroupShape, User
 
 T = TypeVar("T")
+FindRole: TypeAlias = Callable[[], kafka.RoleFound]
 
 KAFKA = "kafka"
 """The check that all other checks depend on, except that of the service."""
@@ -74,10 +76,10 @@ def local_checks(settings: Settings, *, deliver: bool = False) -> list[Check]:
     return checks
 
 
-def kafka_checks(settings: Settings, user: User, compare: topics.Compare) -> list[Check]:
-    """Return the checks that need Kafka's answers.
+def kafka_checks(settings: Settings, asked: User | None, compare: topics.Compare) -> tuple[list[Check], FindRole]:
+    """Return the checks that need Kafka's answers, and what finds the role of the user.
 
-    `user`: the role whose rights are compared with those of the configured Kafka user.
+    `asked`: the role that the configured Kafka user should have; None: found out by its rights.
     """
     cluster = Cluster(settings.kafka, "reconsume-doctor")
     log = Once(ControlLog(settings.kafka, settings.names, "reconsume-doctor").read_if_there)
@@ -86,13 +88,18 @@ def kafka_checks(settings: Settings, user: User, compare: topics.Compare) -> lis
     listen, token_file = settings.api.listen, settings.api.token_file
     timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     name = settings.kafka.get("sasl.username", "NAME")
-    grant = hint(f"acls apply --role {user} --principal User:{name}")
 
     def group() -> GroupShape:
         return group_of(group_settings(settings, state_of(log), now().wall_ms).settings)
 
+    role = Once(lambda: kafka.role_of(cluster, group(), asked))
+
+    def rights() -> list[Finding]:
+        grant = hint(f"acls apply --role {role().user} --principal User:{name}")
+        return kafka.rights(cluster, group(), role(), grant)
+
     checks = [
-        Check("rights", lambda: kafka.rights(cluster, permissions_of(user, group()), grant), 40.0),
+        Check("rights", rights, 40.0),
         Check("topics", lambda: topics.topics(cluster, group(), compare)),
         Check("limits", lambda: kafka.limits(cluster, settings.kafka, posted)),
         Check("leftovers", lambda: topics.removed_topics(cluster, group(), in_order=settings.drained)),
@@ -108,7 +115,33 @@ def kafka_checks(settings: Settings, user: User, compare: topics.Compare) -> lis
         Check("holds", lambda: holds(cluster, log(), group(), now().wall_ms)),
         Check("view", lambda: topics.dead_view(cluster, group())),
     ]
-    return for_broadcast(checks) if settings.deliver.broadcast else checks
+    checks = for_broadcast(checks) if settings.deliver.broadcast else checks
+    return [check._replace(call=partial(for_role, check.call, role)) for check in checks], role
+
+
+def for_role(call: Callable[[], Sequence[Finding]], role: FindRole) -> Sequence[Finding]:
+    """Return the findings of a check as they are for the user's role: what a role with all its rights need not see is
+    no finding."""
+    try:
+        findings = call()
+    except DeniedError as denied:
+        findings = [unseen(str(denied), ASK_ADMIN)]
+    if not any(finding.unseen for finding in findings) or role().missing:
+        return findings
+    rest = [finding for finding in findings if not finding.unseen]
+    text = "; ".join(finding.finding for finding in findings if finding.unseen)
+    return [*rest, ok(f"not for the role {role().user}: {text}")]
+
+
+def beside_service(report: Report, role: FindRole) -> Report:
+    """Return what is said of a service that a person cannot reach: only its sidecar has to."""
+    try:
+        user = role().user
+    except BrokerError:  # the check of rights says so
+        return report
+    if user not in PEOPLE or report.status is not Status.FAIL:
+        return report
+    return Report(report.check, (ok(f"not reached from here, as the role {user} need not"),))
 
 
 def for_broadcast(checks: Sequence[Check]) -> list[Check]:
@@ -195,8 +228,6 @@ def called(check: Check) -> Report:
     """Run one check to its end, whatever it raises, and return its report."""
     try:
         return Report(check.name, tuple(check.call()))
-    except DeniedError as denied:
-        return Report(check.name, (not_checked(str(denied), ASK_ADMIN),))
     except ReconsumeError as fault:
         return Report(check.name, (fail(str(fault)),))
     except Exception as fault:  # noqa: BLE001 - one check's fault must not hide what the others find

@@ -33,6 +33,8 @@ class Finding(msgspec.Struct, frozen=True):
     status: Status
     finding: str
     mend: str = ""
+    unseen: bool = False
+    """Whether only a right is missing to look at it. That is right for a role which does not need to see it."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -69,10 +71,15 @@ def not_checked(finding: str, mend: str = "") -> Finding:
     return Finding(Status.NOT_CHECKED, finding, mend)
 
 
+def unseen(finding: str, mend: str = "") -> Finding:
+    """Return a finding that this user may not look at something."""
+    return Finding(Status.NOT_CHECKED, finding, mend, unseen=True)
+
+
 def hidden_topics(names: Iterable[str]) -> list[Finding]:
     """Return a finding that this user may not see these topics; nothing if there are none."""
     distinct = sorted(set(names))
-    return [not_checked(f"not for this user to see: {listed(distinct)}", RIGHTS)] if distinct else []
+    return [unseen(f"not for this user to see: {listed(distinct)}", RIGHTS)] if distinct else []
 
 
 def fail(finding: str, mend: str = "") -> Finding:
@@ -85,13 +92,3 @@ def listed(names: Iterable[str]) -> str:
     distinct: Sequence[str] = sorted(set(names))
     rest = len(distinct) - SHOWN
     return ", ".join(distinct[:SHOWN]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def ago(milliseconds: float) -> str:
-    """Return a length of time as text for people, in its two largest units."""
-    seconds = max(0, round(milliseconds / 1000))
-    for unit, size, below, smaller in (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60), ("m", 60, "s", 1)):
-        if seconds >= size:
-            rest = seconds % size // smaller
-            return f"{seconds // size}{unit}{rest}{below}" if rest else f"{seconds // size}{unit}"
-    return f"{seconds}s"

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 from confluent_kafka import Message
 
-from reconsume.sidecar.clock import utc
+from reconsume.sidecar.clock import utc, wall
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
@@ -44,10 +44,13 @@ from reconsume.sidecar.find.match import (
     match_of,
     origin_in,
     state_of,
+    tried_in_place,
     undelivered_text,
     where_of,
 )
-from reconsume.sidecar.group_policy.operations import HoldStore
+from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
+from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.operations import holds_of
 from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
@@ -55,6 +58,7 @@ from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Sp
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
 from reconsume.sidecar.settings import Settings
+from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.names import Kind, Role
@@ -217,6 +221,9 @@ class Layout:
         self.redrives: Mapping[Partition, RedriveHistory] = {}
         self.holds: Mapping[str, HoldRecord] = {}
         """The holds in force, by id."""
+        self.tried: Mapping[str, Blocking] = {}
+        """The records that instances say they retry in place, by id."""
+        self.order = settings.deliver.order
         self._settings, self._query, self._origin = settings, query, origin_in(query.id)
         self._cluster = Cluster(settings.kafka, CLIENT)
         self._roles = self._searched_roles()
@@ -224,7 +231,7 @@ class Layout:
         searched = [partition for topic in topics.values() for partition in topic.led if self._may_have(partition)]
         progress = {} if query.done else self._progress(searched)
         self._read_redrives(topics, policy)
-        self._read_holds()
+        self._read_control_log()
         logs = self._logs([partition for partition in searched if partition[0] in self._roles], progress)
         unled = [one for one in unled_partitions(topics.values()) if one[0] in self._roles and self._may_have(one)]
         if unled:
@@ -299,13 +306,16 @@ class Layout:
             for name in dlqs:
                 self._leave_out(name, f"which dead letters were redriven is not known: {fault}")
 
-    def _read_holds(self) -> None:
-        """Read the holds in force. A group without a policy topic has none, nor one that this user may not see."""
+    def _read_control_log(self) -> None:
+        """Read the holds in force, and what is retried in place. Without a policy topic there is neither."""
         try:
-            with suppress(ContractError):
-                self.holds = HoldStore(self._settings.kafka, self._settings.names).read().live
+            state = ControlLog(self._settings.kafka, self._settings.names, CLIENT).read_if_there()
         except ReconsumeError as fault:
-            self.left_out.append(f"whether records are held is not known: {fault}")
+            self.left_out.append(f"whether records are held or retried in place is not known: {fault}")
+        else:
+            if state is not None:
+                self.holds = holds_of(state).live
+                self.tried = retried_in_place(state.beats.known(), wall() - SILENT_AFTER).by_id()
 
     def _logs(self, partitions: list[PartitionName], progress: Mapping[PartitionName, Progress]) -> list[SearchedLog]:
         """Return the logs; where some partitions do not respond, those of the topics that do."""
@@ -372,10 +382,13 @@ class Matcher:
     def _waiting(self, log: SearchedLog, record: Record) -> Match:
         state = None if log.kind is Kind.MAIN else state_of(record)
         where = Where.UNCOMMITTED if record.offset >= log.committed else where_of(log.kind, state)
-        why = self._held(log, record, state, where)
-        if not why and where is Where.UNDELIVERED:
-            why = undelivered_text(record.source, in_place=self._policy.in_place is not None)
-        return match_of(record, log.kind, state, where, why, whole=self._whole)
+        why, head = self._held(log, record, state, where), None
+        if where is Where.UNDELIVERED:
+            head, tried = tried_in_place(record, self._layout.tried, self._layout.order, wall())
+            in_place = self._policy.in_place is not None
+            why = "; ".join(filter(None, (why, tried))) or undelivered_text(record.source, in_place=in_place)
+        match = match_of(record, log.kind, state, where, why, whole=self._whole)
+        return match if head is None else match.tried(head)
 
     def _held(self, log: SearchedLog, record: Record, state: RetryState | None, where: Where) -> str:
         """Return why a record waits if an operator holds it; empty if nobody does."""

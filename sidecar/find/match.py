@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -13,6 +14,9 @@ import msgspec
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.dlq.letters import Eligibility, Letter
 from reconsume.sidecar.dlq.preview import BEGINNING
+from reconsume.sidecar.group_policy.blocking import Blocking
+from reconsume.sidecar.printable import as_of
+from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.names import LEGAL_NAMES, Kind
 from reconsume.topics.reasons import reason_class
 from reconsume.topics.render_headers import without_ours
@@ -140,6 +144,10 @@ class Match(msgspec.Struct, frozen=True, gc=False):
         """The offset of this copy in its partition."""
         return int(self.position.rpartition(":")[2])
 
+    def tried(self, head: InPlaceTold) -> Match:
+        """Return the match of a record that is retried in place, with what its instance says of it."""
+        return msgspec.structs.replace(self, times=head.times, reason=head.reason, due=0 if head.held else head.due)
+
     def without_values(self) -> Match:
         """Return what a reader may see who may see no values."""
         return msgspec.structs.replace(self, key=None, value=None)
@@ -188,6 +196,30 @@ def undelivered_text(source: Partition, *, in_place: bool) -> str:
     """Return why a record of a main topic is not done. `in_place`: the group retries in place, which has no event."""
     text = WHY[Where.UNDELIVERED]
     return f"{text}; the log of the instance that owns {source} has its failures" if in_place else text
+
+
+class Tried(NamedTuple):
+    """What is known of a record of a main topic by the records that are retried in place.
+
+    `head`: what is said of the record itself; None if nothing is. `why`: why it waits; empty if nothing is known.
+    """
+
+    head: InPlaceTold | None
+    why: str
+
+
+def tried_in_place(record: Record, named: Mapping[str, Blocking], order: str, now: int) -> Tried:
+    """Return what is known of a record that is not done. `named`: by id. `now`: epoch ms."""
+    if (own := named.get(record.position)) is not None:
+        blocks = {"key": "; it blocks its key", "partition": "; it blocks its partition"}.get(order, "")
+        return Tried(own.head, f"retried in place: {own.fails(now)}{blocks}")
+    for ident, one in named.items():
+        origin = origin_in(ident)
+        if origin is None or order == "none" or origin[:2] != record.source or origin[2] > record.offset:
+            continue
+        if order == "partition" or (record.key == one.head.key_bytes is not None and not one.head.cut):
+            return Tried(None, f"waits behind {ident}, which is retried in place{as_of(now - one.at)}")
+    return Tried(None, "")
 
 
 def held_text(where: Where, ident: str, end: str) -> str:

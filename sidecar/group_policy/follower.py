@@ -4,9 +4,10 @@ The thread reads the log from its beginning, writes heartbeats, and checks which
 hold waiting records. It never blocks the records. Without the topic, or without Kafka, the configuration's values stay
 in force and the thread tries again. All of this file runs on that thread.
 
-A heartbeat is sent every 60 s, because the other instances drop an instance after 180 s. A change of the pace is sent
-within 15 s; within a second whether the instance works, and what it obeys of what operators say: commands wait for
-that. One that works answers another that does not: only a heartbeat behind its own lets that one leave the group
+A heartbeat is sent every 60 s, because the other instances drop an instance after 180 s. A change of the pace, and of
+what is retried in place or stalls (`Judged` in `observability/signals.py`), is sent within 15 s of being seen; within
+a second whether the instance works, and what it obeys of what operators say: commands wait for that. One that works
+answers another that does not: only a heartbeat behind its own lets that one leave the group
 (`core/participation.py`). A clean stop deletes the record.
 """
 
@@ -42,9 +43,9 @@ from reconsume.sidecar.kafka.credentials.new_client import new_client
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from reconsume.sidecar.kafka.few_messages import next_messages
 from reconsume.sidecar.kafka.named_topics import named_topics
+from reconsume.sidecar.observability.signals import Judged, Signals
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from reconsume.sidecar.printable import plural
-from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import (
     PARTITION,
@@ -75,19 +76,18 @@ LATE = 60_000
 """ms by which a retry must be overdue to be published soon. The alert and the doctor wait as long."""
 
 
-ControlState: TypeAlias = tuple[str | None, bool, frozenset[tuple[str, int]], bool]
-"""What is published soon after it changes: the pace, whether retries are overdue, what the service rejects, and whether
-something of the sums is urgent."""
+ControlState: TypeAlias = tuple[str | None, bool, frozenset[tuple[str, int]], Judged | None]
+"""What is published soon after it changes: the pace, whether retries are overdue, what the service rejects, and the
+news of the last minutes."""
 
 
 class InstanceInfo(NamedTuple):
     """The data to publish: the instance's name, what never changes (`fixed`), and the present pace and overdue time.
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
-    returns whether the instance works; None if that is not known of its kind. `sums` returns what it saw in the last
-    minutes, and `urgent` whether an operator needs them soon. `refused` returns the topics whose records its service
-    rejects. `obeys` returns what it obeys of what operators say; None if it has not read that yet. `retried` returns
-    how many records are retried in place.
+    returns whether the instance works; None if that is not known of its kind. `signals`: what it saw in the last
+    minutes; None if nobody looks. `refused` returns the topics whose records its service rejects. `obeys` returns what
+    it obeys of what operators say; None if it has not read that yet.
     """
 
     instance: str
@@ -95,11 +95,9 @@ class InstanceInfo(NamedTuple):
     pace: Callable[[], PaceTold | None] = lambda: None
     overdue: Callable[[], int] = lambda: 0
     well: Callable[[], bool | None] = lambda: None
-    sums: Callable[[], InstanceSums | None] = lambda: None
-    urgent: Callable[[], bool] = lambda: False
+    signals: Signals | None = None
     refused: Callable[[], tuple[RefusedTold, ...]] = tuple
     obeys: Callable[[], ObeysTold | None] = lambda: None
-    retried: Callable[[], int] = lambda: 0
 
 
 class Heartbeat:
@@ -121,7 +119,7 @@ class Heartbeat:
         self._own, self._say, self._change_every = own, say, change_every
         self._producer: Producer | None = None
         self._told_at = -TELL_EVERY
-        self._state: ControlState = (None, False, frozenset(), False)
+        self._state: ControlState = (None, False, frozenset(), None)
         self._soon: tuple[bool | None, ObeysTold | None] = (None, None)
         """What is published within a second after it changes: whether the instance works, and what it obeys."""
         self._asked = False
@@ -172,7 +170,10 @@ class Heartbeat:
             # The first heartbeat often comes before the service was asked, and cannot say what keeps it away.
             state = f"{pace.state} {pace.reason}"
         refused = frozenset((one.topic, one.status) for one in self._own.refused()[:MOST_REFUSED])
-        return (state, overdue >= LATE, refused, self._own.urgent()), pace, overdue
+        return (state, overdue >= LATE, refused, self._news()), pace, overdue
+
+    def _news(self) -> Judged | None:
+        return None if self._own.signals is None else self._own.signals.news()
 
     def _tell(self, every: float) -> None:
         now = time.monotonic()
@@ -181,8 +182,10 @@ class Heartbeat:
         self._told_at, self._asked = now, False
         if self._producer is None:
             self._producer = make_client(Producer, self._credentials.newest(self._writer))
+        own, signals = self._own, self._own.signals
+        if signals is not None:  # what one heartbeat says is of one moment: no outage with sums from before it
+            signals.refresh()
         self._state, pace, overdue = self._present()
-        own = self._own
         self._soon = well, obeys = own.well(), own.obeys()
         record = replace(
             own.fixed,
@@ -191,9 +194,10 @@ class Heartbeat:
             overdue=overdue,
             well=well,
             all_refused=own.refused()[:MOST_REFUSED],
-            sums=own.sums(),
+            sums=None if signals is None else signals.sums,
             obeys=obeys,
-            retried_in_place=own.retried(),
+            retried_in_place=0 if signals is None else signals.retried(),
+            in_place=() if signals is None else signals.in_place,
         )
         self._write(self._producer, render_record(fitted(record)))
 

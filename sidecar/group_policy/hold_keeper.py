@@ -119,5 +119,5 @@ class HoldKeeper:
                 _LOG.warning(text, ident, record.who, record.what, lasts, record.why, extra=extra)
         for ident, record in before.records.items():
             if ident not in self.in_force.records:
-                text = "hold %s is over: %s is delivered again"
+                text = "hold %s is over: %s may be delivered again"
                 _LOG.warning(text, ident, record.what, extra={"event": "hold-over", "hold": ident, "about": [ident]})

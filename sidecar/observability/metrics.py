@@ -185,7 +185,7 @@ class _Collector(Collector):
 
     def _pace(self) -> Iterator[Metric]:
         pace = self._sources.dispatcher.pace
-        present = {str(state): int(state is pace.state) for state in State}
+        present = {str(state): int(state is pace.state.shown) for state in State if state is state.shown}
         yield gauge("pace", "1 for the present state.", ("state",), singly(present))
         outage = {str(cause): int(cause is pace.cause) for cause in Cause}
         yield gauge("outage", "1 while there is an outage of this cause.", ("cause",), singly(outage))

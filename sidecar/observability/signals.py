@@ -2,14 +2,17 @@
 
 Every ten seconds, on the event loop, it compares the counters of the lanes with those of five and fifteen minutes ago.
 The heartbeat carries these sums (`topics/instance_sums.py`), and `doctor` adds them up for all instances. A partition
-that stands is logged once, and once when that is over. While nothing is delivered because of an outage, and for a
+that stands is logged once, and once when that is over: because something of it was delivered, or because an operator
+or a rate keeps its oldest record back now. While nothing is delivered because of an outage, and for a
 minute after it, no partition is newly logged: the outage has its own message, and explains them all.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
@@ -17,7 +20,9 @@ from typing import NamedTuple, NoReturn
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.counters import LaneCounters
 from reconsume.sidecar.core.record import Now, Partition
-from reconsume.sidecar.core.undelivered import LONG_ALONE, Age, stalled
+from reconsume.sidecar.core.undelivered import HOLD, LONG_ALONE, RATE, Age, Wait, stalled
+from reconsume.topics.in_place_told import InPlaceTold
+from reconsume.topics.in_place_told import bounded as bounded_heads
 from reconsume.topics.instance_sums import (
     DEAD_LETTERS_MS,
     FAILURES_MS,
@@ -40,6 +45,18 @@ GROWTH = 30_000
 FEW, BAD_SHARE = 20, 0.1
 """With fewer attempts no share is judged; from this share of failures on an operator should know."""
 
+ANSWERS_WITHIN = 1.0
+"""Seconds that `refresh` waits for the loop."""
+LASTS = 10_000
+"""ms after its first failure from which on a record that is retried in place is news: most of them succeed sooner."""
+DELIVERED = "delivered"
+ENDS = {
+    DELIVERED: "it is delivered again",
+    HOLD: "an operator holds its oldest record, which was not delivered; its age does not grow meanwhile",
+    RATE: "its oldest record waits for a rate, and was not delivered",
+}
+"""How a stall is over, by the field `now` of the line."""
+
 Pair = tuple[str, str]
 
 _LOG = logging.getLogger("reconsume.signals")
@@ -55,48 +72,87 @@ class _Snapshot(NamedTuple):
     oldest: Mapping[str, int]
 
 
-class Signals:
-    """The sums of one instance. Used on the event loop; `sums`, `urgent` and `retried` may be read on any thread.
+class Judged(NamedTuple):
+    """What an operator should hear of soon after it changes.
 
-    `ages`: for how many ms the oldest undelivered record of each partition has waited. `topics`: the main topics.
+    `fails`: much fails. `dies`: there are new dead letters. `waits` and `retried` change when the age of the oldest
+    record, from a minute on, and the number of records that are retried in place double or halve. `named`: the ids of
+    those of which the heartbeat tells, and that did not fail only just now.
+    """
+
+    fails: bool = False
+    dies: bool = False
+    waits: int = 0
+    retried: int = 0
+    named: frozenset[str] = frozenset()
+
+
+class Signals:
+    """The sums of one instance. Used on the event loop, but for `refresh`, `news` and what can be read.
+
+    `waits`: what the oldest record of each partition does that is not done. `topics`: the main topics.
     `is_away`: whether an outage keeps every record from being delivered. `retried`: how many records are retried in
-    place.
+    place, for any thread. `heads`: the oldest of each partition.
     """
 
     def __init__(
         self,
         lanes: Sequence[LaneCounters],
-        ages: Callable[[], Mapping[Partition, int]],
+        waits: Callable[[], Mapping[Partition, Wait]],
         topics: Iterable[str],
         is_away: Callable[[], bool] = lambda: False,
         retried: Callable[[], int] = lambda: 0,
+        heads: Callable[[], Iterable[InPlaceTold]] = tuple,
     ) -> None:
         self.sums = InstanceSums(now().wall_ms)
-        self.urgent = False
-        """Whether the heartbeat should carry the sums soon: something of them needs an operator."""
-        self.retried = 0
-        """Records that are retried in place."""
-        self._lanes, self._ages, self._is_away, self._topics = lanes, ages, is_away, frozenset(topics)
-        self._retried = retried
-        self._explained_until_ms = 0
-        """Until when (steady ms) an outage explains why records wait."""
+        self.in_place: tuple[InPlaceTold, ...] = ()
+        """The records that are retried in place, as the heartbeat names them."""
+        self.retried = retried
+        """Returns how many records are retried in place."""
+        self._lanes, self._waits, self._heads, self._topics = lanes, waits, heads, frozenset(topics)
+        self._judged = Judged()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stalls = StallLog(is_away)
         self._snapshots: deque[_Snapshot] = deque([self._snapshot(now(), {})])
-        self._stalled: dict[Partition, int] = {}
 
     async def follow(self) -> NoReturn:
         """Look every ten seconds, without end."""
+        self._loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(EVERY)
             self.look(now())
 
     def look(self, moment: Now) -> None:
         """Make the sums, and log which partitions stand, and which do not any more."""
-        ages, self.retried = self._ages(), self._retried()
-        mains = [Age(source, ms) for source, ms in ages.items() if source.topic in self._topics]
-        if self._is_away():
-            self._explained_until_ms = moment.steady_ms + LONG_ALONE
-        is_explained = moment.steady_ms < self._explained_until_ms
-        self._log_stalled([] if is_explained else stalled(Age(*item) for item in ages.items()), ages)
+        waits = self._waits()
+        self._stalls.look(waits, moment.steady_ms)
+        self._snapshots.append(self._sum_up(waits, moment))
+        while len(self._snapshots) > 1 and self._snapshots[1].at_ms <= moment.steady_ms - DEAD_LETTERS_MS:
+            self._snapshots.popleft()
+
+    def refresh(self) -> None:
+        """Make the sums of now, so that a heartbeat says nothing from before its cause. For any thread but the loop's.
+
+        A loop that does not answer in `ANSWERS_WITHIN` leaves those of the last look.
+        """
+        done, loop = threading.Event(), self._loop
+
+        def make_sums() -> None:
+            self._sum_up(self._waits(), now())
+            done.set()
+
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(make_sums)
+                done.wait(ANSWERS_WITHIN)
+
+    def news(self) -> Judged:
+        """Return what the heartbeat should carry soon after it changes. For any thread."""
+        return self._judged._replace(retried=self.retried().bit_length())
+
+    def _sum_up(self, waits: Mapping[Partition, Wait], moment: Now) -> _Snapshot:
+        """Make the sums, and return the counters that they are of."""
+        mains = [Age(source, wait.waited_ms) for source, wait in waits.items() if source.topic in self._topics]
         present = self._snapshot(moment, _oldest(mains))
         failures = self._failures(present, self._before(moment.steady_ms - FAILURES_MS))
         before = self._before(moment.steady_ms - DEAD_LETTERS_MS)
@@ -104,10 +160,11 @@ class Signals:
         letters = [TopicDeadLetters(topic, top(reasons.items())) for topic, reasons in dead.items()]
         self.sums = bounded(moment.wall_ms, failures, letters, self._lag(mains, moment))
         bad = any(one.attempts >= FEW and one.failed >= BAD_SHARE * one.attempts for one in failures)
-        self.urgent = bad or bool(letters) or any(one.waited_ms >= LONG_ALONE for one in mains)
-        self._snapshots.append(present)
-        while len(self._snapshots) > 1 and self._snapshots[1].at_ms <= moment.steady_ms - DEAD_LETTERS_MS:
-            self._snapshots.popleft()
+        self.in_place = bounded_heads(self._heads())
+        oldest_ms = max((one.waited_ms for one in mains), default=0)
+        named = frozenset(one.id for one in self.in_place if moment.wall_ms - one.since >= LASTS)
+        self._judged = Judged(bad, bool(letters), (oldest_ms // LONG_ALONE).bit_length(), named=named)
+        return present
 
     def _snapshot(self, moment: Now, oldest: Mapping[str, int]) -> _Snapshot:
         attempts, failures, dead = Counter[str](), Counter[Pair](), Counter[Pair]()
@@ -142,30 +199,49 @@ class Signals:
             lags.append(TopicLag(topic, first.source.number, first.waited_ms, second, grows))
         return lags
 
-    def _log_stalled(self, stalled_ages: Sequence[Age], ages: Mapping[Partition, int]) -> None:
-        present = dict(stalled_ages)
-        for source, waited_ms in present.items():
+
+class StallLog:
+    """Log once that a partition stalls, and once how that ends. `is_away`: as in `Signals`."""
+
+    def __init__(self, is_away: Callable[[], bool]) -> None:
+        self._is_away = is_away
+        self._explained_until_ms = 0
+        """Until when (steady ms) an outage explains why records wait."""
+        self._stalled: dict[Partition, int] = {}
+        """The partitions that were logged, each with the lowest offset that was not done then."""
+
+    def look(self, waits: Mapping[Partition, Wait], steady_ms: int) -> None:
+        """Log what has changed at a steady time (ms)."""
+        if self._is_away():
+            self._explained_until_ms = steady_ms + LONG_ALONE
+        ages = [Age(source, wait.waited_ms) for source, wait in waits.items()]
+        stalled_ages = [] if steady_ms < self._explained_until_ms else stalled(ages)
+        for source, waited_ms in stalled_ages:
             if source not in self._stalled:
+                self._stalled[source] = waits[source].first
                 text = "%s: its oldest undelivered record has waited for %d s: `partitions` in /status says why"
                 seconds = waited_ms // 1000
-                change = {"event": "partition-stalled", "was": "delivered"}
-                _LOG.warning(
-                    text,
-                    source,
-                    seconds,
-                    extra={**change, "partition": str(source), "undelivered_for": seconds},
-                )
-        over = [source for source in self._stalled if ages.get(source, 0) < LONG_ALONE and source not in present]
-        for source in over:
-            if source in ages:  # else another instance has it now
-                seconds = ages[source] // 1000
-                change = {"event": "partition-stalled", "was": "stalled"}
-                _LOG.warning(
-                    "%s: it is delivered again",
-                    source,
-                    extra={**change, "partition": str(source), "undelivered_for": seconds},
-                )
-        self._stalled = {source: ms for source, ms in {**self._stalled, **present}.items() if source not in over}
+                extra = {"event": "partition-stalled", "was": DELIVERED, "now": "stalled"}
+                facts = {"partition": str(source), "undelivered_for": seconds}
+                _LOG.warning(text, source, seconds, extra={**extra, **facts})
+        present = dict(stalled_ages)
+        for source, first in list(self._stalled.items()):
+            wait = waits.get(source)
+            if wait is None:  # another instance has it now
+                del self._stalled[source]
+            elif wait.waited_ms < LONG_ALONE and source not in present and (now := _ended(wait, first)):
+                del self._stalled[source]
+                seconds = wait.waited_ms // 1000
+                extra = {"event": "partition-stalled", "was": "stalled", "now": now}
+                facts = {"partition": str(source), "undelivered_for": seconds}
+                _LOG.warning("%s: %s", source, ENDS[now], extra={**extra, **facts})
+
+
+def _ended(wait: Wait, first: int) -> str:
+    """Return how a stall is over that began with the offset `first` not done; empty if that is not known yet."""
+    if wait.kept_by:
+        return wait.kept_by
+    return DELIVERED if wait.first > first or wait.is_sent else ""
 
 
 def _by_topic(counts: Counter[Pair]) -> defaultdict[str, Counter[str]]:

@@ -17,6 +17,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Delivery, NoQueues, Ports
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import PartitionStatus, statuses
+from reconsume.sidecar.core.undelivered import Wait
 from reconsume.sidecar.delivery.broadcast import AllPartitions, NoCommitter
 from reconsume.sidecar.kafka.admin.connection import Connection
 from reconsume.sidecar.kafka.client_config import (
@@ -226,11 +227,11 @@ class LaneRunner:
         ages = self.driver.undelivered.ages(facts, self.driver.standing, moment)
         return statuses(facts, self.driver.standing, moment, oldest, ages)
 
-    def ages(self) -> dict[Partition, int]:
-        """Return for how many ms the oldest undelivered record of each partition has waited."""
+    def waits(self) -> dict[Partition, Wait]:
+        """Return what the oldest record of each partition does that is not done."""
         moment = now()
         facts = self.lane.shown.facts(moment.steady_ms)
-        return self.driver.undelivered.ages(facts, self.driver.standing, moment)
+        return self.driver.undelivered.waits(facts, self.driver.standing, moment)
 
     def ends(self) -> Mapping[Partition, int]:
         """Return where each partition ended a few seconds ago, with what transactions hold back that are open."""

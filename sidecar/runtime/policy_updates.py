@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.clock import now, wall
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
-from reconsume.sidecar.core.pace.pace import AWAY, State
+from reconsume.sidecar.core.pace.pace import AWAY
 from reconsume.sidecar.core.pace.refusals import Refused
 from reconsume.sidecar.core.ports import Delivery
 from reconsume.sidecar.delivery.push.batch import BatchPush
@@ -134,10 +134,9 @@ def pace_told(dispatcher: Dispatcher, membership: GroupMembership) -> PaceTold:
     pace, absence = dispatcher.pace, membership.absence()
     if absence is not None and (membership.waits or pace.state not in AWAY):
         return PaceTold("waiting", absence.since, reason=absence.reason[:LONGEST_REASON])
-    state = State.OUTAGE if pace.state in AWAY else pace.state
     cause = None if pace.cause is None else str(pace.cause)
     return PaceTold(
-        str(state),
+        str(pace.state.shown),
         pace.since.wall_ms,
         dispatcher.in_flight,
         pace.limit,
@@ -194,11 +193,9 @@ def build_policy_follower(
         pace=lambda: pace_told(dispatcher, membership) if delivers else None,
         overdue=overdue,
         well=lambda: membership.works() if delivers else None,
-        sums=lambda: signals.sums,
-        urgent=lambda: signals.urgent,
+        signals=signals,
         refused=lambda: refused_told(dispatcher),
         obeys=lambda: controller.obeys,
-        retried=lambda: signals.retried,
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

@@ -24,6 +24,7 @@ from reconsume.sidecar.process_memory import give_back_memory, keep_memory_priva
 from reconsume.sidecar.runtime.sidecar import _LOG, Sidecar
 from reconsume.sidecar.settings.checks import exposed, without_effect
 from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.modes import ignored_settings
 
 COLLECT_EVERY = 60.0
 """Seconds between two collections of everything. One takes 2.5 ms where 50 000 objects can be part of a cycle (lists,
@@ -38,7 +39,7 @@ def run(settings: Settings) -> int:
     faulthandler.enable(2)
     configure(settings.log.level, settings.log.format)
     log_ends()
-    for sentence in without_effect(settings):
+    for sentence in (*ignored_settings(settings), *without_effect(settings)):
         _LOG.warning("%s", sentence, extra={"event": "setting-ignored"})
     for sentence in exposed(settings):
         _LOG.warning("%s", sentence, extra={"event": "token-exposed"})

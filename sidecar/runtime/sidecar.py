@@ -17,6 +17,7 @@ from reconsume.sidecar.core.pace.refusals import status_of
 from reconsume.sidecar.core.progress_codec import NEEDED
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import keys_status
+from reconsume.sidecar.core.undelivered import Wait
 from reconsume.sidecar.delivery.push.access import Access, build_credentials
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
 from reconsume.sidecar.group_policy.controller import PolicyController
@@ -65,6 +66,7 @@ from reconsume.sidecar.runtime.view_service import build_view_service, view_call
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import build_policy, instance_name
 from reconsume.sidecar.ui.in_sidecar import build_dashboards
+from reconsume.topics.in_place_told import InPlaceTold
 
 CLIENT_WITHIN = 60.0
 """Seconds after which a start without a Kafka client ends: files of credentials that do not match are mended by then,
@@ -122,10 +124,11 @@ class Sidecar:
         self._failure_sums = FailureSums([runner.lane.counters for runner in self._runners])
         self._signals = Signals(
             [runner.lane.counters for runner in self._runners],
-            self._ages,
+            self._waits,
             settings.topic_names,
             lambda: self._dispatcher.pace.cause in (Cause.UNREACHABLE, Cause.UNWELL),
             lambda: sum(runner.lane.shown.retried_in_place() for runner in self._runners),
+            self._retried_heads,
         )
         self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others, access)
         self._policy_topic = build_policy_follower(
@@ -306,8 +309,14 @@ class Sidecar:
             return "starting"
         return "waiting for the service" if self._membership.waits else "running"
 
-    def _ages(self) -> dict[Partition, int]:
-        return {source: ms for runner in self._runners for source, ms in runner.ages().items()}
+    def _waits(self) -> dict[Partition, Wait]:
+        return {source: wait for runner in self._runners for source, wait in runner.waits().items()}
+
+    def _retried_heads(self) -> list[InPlaceTold]:
+        """Return the records that block others while they are retried in place."""
+        if self._settings.deliver.order == "none":
+            return []  # they were nacked, and block nothing
+        return [head.shown() for runner in self._runners for head in runner.lane.shown.retried_heads()]
 
     def _overdue(self) -> int:
         return max(runner.driver.standing.worst for runner in self._runners)

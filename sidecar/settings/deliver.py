@@ -13,6 +13,7 @@ Names are compared without case and with `_` as `-`, as CGI, WSGI and gateways r
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -91,6 +92,14 @@ def not_ours(value: str) -> str:
     return value
 
 
+def expect_tags_once(tags: str) -> str:
+    """Return the tags. Raises ValueError if one of them is there twice."""
+    names = [name.strip() for name in tags.split("||")]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"has {twice} twice; leave one of them out")
+    return tags
+
+
 ENVELOPE = "application/vnd.reconsume+json"
 URL = text(URL_FORMS, r"\S.{0,2047}", check_url).or_null()
 # Absolute, so that a secret that is written in place of its file is refused, and masked in the sentence that says so.
@@ -100,10 +109,10 @@ OUTPUT = text("a topic, or a glob of topics like invoices-*", r"[a-zA-Z0-9._*?\[
 HEADER_GLOB = text("a header's name or a glob of names, like x-tenant or x-acme-*", r"[!-~]{1,255}", check_header_glob)
 CONCURRENCY = whole(1, 65_536)
 TIMEOUT = duration("10ms", "1d")
-PATH = text("a path, and its query if it has one, like /orders?by=kafka", r"/[!-\"$-~]{0,2047}").or_null()
+PATH = text("a path, and its query if it has one, like /orders?by=kafka", r"/[!-\x22$-~]{0,2047}").or_null()
 MEDIA_TYPE = r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}(?:; ?[!-~]{1,100})?"
 CONTENT_TYPE = text("auto, or a media type like application/json", rf"auto|{MEDIA_TYPE}", not_ours)
-TAGS = text("* or tags joined by ||, like TagA||TagB", r"\*|[^\s|*]+(?:\s*\|\|\s*[^\s|*]+)*")
+TAGS = text("* or tags joined by ||, like TagA||TagB", r"\*|[^\s|*]+(?:\s*\|\|\s*[^\s|*]+)*", expect_tags_once)
 TOPIC = text("a topic's name: letters of ASCII, digits and . _ -, at most 249", r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -151,13 +160,14 @@ class Subscription(Section):
     )
 
 
-def last_entry_wins(topics: tuple[Subscription, ...]) -> tuple[Subscription, ...]:
-    """Keep the last subscription to each topic (contract 6.12)."""
-    return tuple({topic.name: topic for topic in topics}.values())
-
-
 SUBSCRIPTION = mapping_kind(Subscription, "a topic's name or {name, …}", TOPIC.schema)
-SUBSCRIPTIONS = many(SUBSCRIPTION, f"topics, each a name or {keys_of(Subscription)}", least=1, finish=last_entry_wins)
+SUBSCRIPTIONS = many(
+    SUBSCRIPTION,
+    f"topics, each a name or {keys_of(Subscription)}",
+    least=1,
+    same=operator.attrgetter("name"),
+    repeated="a topic has one entry, whose tags may be several: TagA||TagB",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,7 +327,7 @@ class Deliver(Section):
             "which are always sent. Headers that frame the request (`Content-Length`, `Host`, …) or that Reconsume "
             "writes are never sent. A producer chooses the values: forward no header that your service trusts."
         ),
-        many(HEADER_GLOB, "header names or globs", most=256),
+        many(HEADER_GLOB, "header names or globs", most=256, same=compared),
     )
     content_type: str = setting(
         "auto",

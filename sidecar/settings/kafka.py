@@ -310,6 +310,15 @@ WHOLE_NUMBERS = {
 """By the end of a property's name, what its value counts. librdkafka itself reads `30s` as 30."""
 FRACTIONS = frozenset({"linger.ms", "queue.buffering.max.ms"})
 """Properties in ms that need not be whole."""
+ALIASES = {
+    "sasl.mechanism": "sasl.mechanisms",
+    "compression.type": "compression.codec",
+    "delivery.timeout.ms": "message.timeout.ms",
+    "queue.buffering.max.ms": "linger.ms",
+    "retries": "message.send.max.retries",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+}
+"""Properties of librdkafka that are other names of others. Of two that are given, the client would take one."""
 YAML_FORMS: dict[str, object] = {"true": True, "false": False, "-1": -1}
 """Values that YAML reads as another kind than text."""
 PROTOCOLS = ("classic", "consumer")
@@ -340,6 +349,11 @@ def read_kafka(section: object) -> Kafka:
         for name, path in taken.items()
         if is_filed(name) and name.removesuffix(SUFFIX) in taken
     ]
+    faults += [
+        Fault((name,), f"is given twice: it is another name of {other}, which is there too", taken[name])
+        for name, other in ALIASES.items()
+        if name in taken and other in taken
+    ]
     if faults:
         raise RefusedError(faults)
     return Kafka(taken)
@@ -363,7 +377,7 @@ def check_property(name: str, property_value: object) -> str:
         raise ValueError(why)
     if not is_secret((name,)) or is_path((name,), value):
         expect_visible(LINE_ENDS.sub("", value))
-    if why := number_fault(name, value):
+    if why := number_fault(name, value) or repeated_server(name, value):
         raise ValueError(why)
     if name == "group.protocol" and value.lower() not in PROTOCOLS:
         raise ValueError("must be classic or consumer")
@@ -377,6 +391,13 @@ def number_fault(name: str, value: str) -> str:
         return f"must be a whole number of {unit}"
     limit = LIMITS.get(name)
     return "" if limit is None or limit.allows(value) else f"must be {limit.words}: {limit.why}"
+
+
+def repeated_server(name: str, value: str) -> str:
+    """Return why the list of brokers is refused, if one of them is there twice; otherwise empty."""
+    servers = [server.strip() for server in value.split(",")] if name == "bootstrap.servers" else []
+    twice = next((server for server in servers if server and servers.count(server) > 1), None)
+    return "" if twice is None else f"has {twice} twice; leave one of them out"
 
 
 def good_properties(section: object) -> dict[str, str]:

@@ -3,6 +3,7 @@
 `load` is what commands and the runtime call, once, at their start. The steps are:
 
 1. `Layers` merges the sources into one tree, and keeps the origin of every value: a file and line, a variable, `--set`.
+   A file may name one below it, `base: common.yaml`: sections are merged by key, lists replaced.
    The only check there is whether a text can be parsed. A text from outside is read as YAML, unless the setting is
    itself a text (`Kind.as_text`).
 2. `validate` reads the tree by the table of settings, and checks the settings against each other (`checks.py`). Where a
@@ -36,6 +37,8 @@ DEFAULT_FILE = Path("reconsume.yaml")
 STAND_INS: dict[str, Any] = {"group": "g", "topics": ["t"], "kafka": {"bootstrap.servers": "b:1"}}
 """Values for required settings that are missing or wrong. With them the other settings can still be checked against
 each other."""
+BASE = "base"
+"""The key by which a file names the one that it extends. It is no setting: only a file has it."""
 LONGEST = 1024 * 1024
 """Bytes of a configuration file. A longer file is refused."""
 NULLS = ("", "~", "null", "Null", "NULL")
@@ -89,6 +92,9 @@ class Layers:
 
     def assign(self, path: tuple[str, ...], text: str, origin: str) -> None:
         """Set one value that came as text: unchanged if the setting is a text, otherwise read as YAML."""
+        if path == (BASE,):
+            self.faults.append(f"base: only a file names its base; variables and --set lie over both ({origin})")
+            return
         row = ROWS.get(path)
         is_property = path[0] == "kafka" and len(path) > 1
         if is_property or (row is not None and row.kind.as_text and not (row.kind.nullable and text.strip() in NULLS)):
@@ -132,31 +138,89 @@ def is_section(path: tuple[str, ...]) -> bool:
     return path in ROWS and path not in LEAVES
 
 
+def remove_empty_sections(tree: dict[str, Any], above: tuple[str, ...] = ()) -> None:
+    """Remove each section that is null: YAML reads one so whose keys are all commented out, and it sets nothing."""
+    for name, value in list(tree.items()):
+        if is_section((*above, name)) and value is None:
+            del tree[name]
+        elif is_section((*above, name)) and isinstance(value, dict):
+            remove_empty_sections(value, (*above, name))
+
+
 def switched(path: tuple[str, ...], value: object) -> tuple[str, ...]:
     """Return the path of a value. True or false for a section with a switch belongs to the switch."""
     return (*path, SWITCH) if isinstance(value, bool) and (*path, SWITCH) in ROWS else path
 
 
 def read_file(layers: Layers, path: Path, *, needed: bool) -> None:
-    """Read the values of the file. A missing file is a fault only if it is `needed`."""
+    """Lay the values of the file over those of its base. A missing file is a fault only if it is `needed`."""
+    document = read_document(layers, path, needed=needed)
+    if document is None:
+        return
+    base = document.tree.pop(BASE, None)
+    if (BASE,) in document.lines:
+        where = f"({path}, line {document.lines[BASE,]})"
+        if not isinstance(base, str) or not base.strip() or base.startswith("/") or "://" in base:
+            layers.faults.append(f"base: must be the path of a file, relative to this one {where}")
+        elif (below := read_document(layers, path.parent / base, needed=True, why=f"base = {base} {where}: ")) is None:
+            return  # what the base has must not be reported as missing
+        else:
+            if (BASE,) in below.lines:
+                line = below.lines[BASE,]
+                layers.faults.append(f"base: a base has no base of its own ({path.parent / base}, line {line})")
+                below.tree.pop(BASE)
+            lay_over(layers, below)
+    lay_over(layers, document)
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayer:
+    """The values of one file, without empty sections, and the line of each key."""
+
+    path: Path
+    tree: dict[str, Any]
+    lines: Mapping[KeyPath, int]
+
+
+def read_document(layers: Layers, path: Path, *, needed: bool, why: str = "") -> FileLayer | None:
+    """Return the values of one file; None if it cannot be read. Its faults are kept, and begin with `why` then."""
     try:
         text = read_given(path, LONGEST).decode("utf-8")
     except FileNotFoundError:
         if needed:
-            layers.faults.append(f"{path}: there is no such file")
-        return
+            layers.faults.append(f"{why}{path}: there is no such file")
+        return None
     except (OSError, UnicodeDecodeError) as error:
         reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
-        layers.faults.append(f"{path}: cannot be read: {reason}")
-        return
+        layers.faults.append(f"{why}{path}: cannot be read: {reason}")
+        return None
     document = read_yaml(text)
     layers.faults += [f"{path}: {fault}" for fault in document.faults]
     if isinstance(document.value, dict):
-        for name, value in document.value.items():
-            layers.tree[name] = {SWITCH: value} if switched((name,), value) != (name,) else value
-        layers.origins = {key_path: f"{path}, line {line}" for key_path, line in document.lines.items()}
-    elif document.value is not None:
+        switches = {name: switched((name,), value) != (name,) for name, value in document.value.items()}
+        tree = {name: {SWITCH: value} if switches[name] else value for name, value in document.value.items()}
+        remove_empty_sections(tree)
+        return FileLayer(path, tree, document.lines)
+    if document.value is not None:
         layers.faults.append(f"{path}: must hold keys and values, like `group: billing`, and it holds something else")
+    return None if document.value is not None or document.faults else FileLayer(path, {}, {})
+
+
+def lay_over(layers: Layers, layer: FileLayer) -> None:
+    """Lay a file's values over what is there: sections and the properties of Kafka by key, anything else as a whole."""
+
+    def lay(tree: dict[str, Any], values: Mapping[str, Any], above: tuple[str, ...]) -> None:
+        for name, value in values.items():
+            path, before = (*above, name), tree.get(name)
+            by_key = is_section(path) or path == ("kafka",)
+            if by_key and isinstance(before, dict) and isinstance(value, dict):
+                lay(before, value, path)
+            else:
+                layers.origins = {key: where for key, where in layers.origins.items() if key[: len(path)] != path}
+                tree[name] = value
+
+    lay(layers.tree, layer.tree, ())
+    layers.origins |= {key: f"{layer.path}, line {line}" for key, line in layer.lines.items()}
 
 
 def read_environment(layers: Layers, environ: Mapping[str, str]) -> None:
@@ -171,7 +235,12 @@ def read_environment(layers: Layers, environ: Mapping[str, str]) -> None:
             name = ".".join(names[1:]).replace("_", ".")
             names = ["kafka", UNDERSCORED.get(name, name)]
         paths[variable] = tuple(names)
-    for variable, path in sorted(paths.items(), key=lambda pair: (len(pair[1]), pair[0])):
+    ordered = sorted(paths.items(), key=lambda pair: (len(pair[1]), pair[0]))
+    first: dict[tuple[str, ...], str] = {}
+    for variable, path in ordered:
+        if (other := first.setdefault(path, variable)) != variable:
+            layers.faults.append(f"{dotted(path)}: is given by two variables, {other} and {variable}; leave one out")
+    for variable, path in ordered:
         layers.assign(path, environ[variable], variable)
 
 
@@ -267,8 +336,7 @@ def load_with_origins(
         raise ConfigError(layers.faults)  # an unreadable file must not also be reported for each setting that it lacks
     read_environment(layers, os.environ if environ is None else environ)
     read_sets(layers, sets)
-    for name in [name for name, value in layers.tree.items() if value is None and is_section((name,))]:
-        del layers.tree[name]  # if all keys of a section are commented out, YAML reads null: nothing is set there
+    remove_empty_sections(layers.tree)
     try:
         return Loaded(layers.checked(), layers)
     except ConfigError as refused:

@@ -50,7 +50,7 @@ class Settings(Section):
         REQUIRED,
         (
             "The main topics, each by its name or as {name, tags, path, timeout, concurrency, rate}: what an entry has "
-            "of its own holds for the topic's retries and redrives too. A second entry for a topic replaces the first."
+            "of its own holds for the topic's retries and redrives too."
         ),
         SUBSCRIPTIONS,
     )

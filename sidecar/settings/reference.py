@@ -8,11 +8,24 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from reconsume.sidecar.settings.checks import CHANGED, CONFLICTS
 from reconsume.sidecar.settings.kafka import FILED, FIXED
+from reconsume.sidecar.settings.load import BASE
 from reconsume.sidecar.settings.model import LEAVES, Settings
+from reconsume.sidecar.settings.modes import IGNORED
 from reconsume.sidecar.settings.table import REQUIRED, schema_of
 
-INTRODUCTION = """\
+SCHEMA_ID = "urn:reconsume:config"
+"""The schema's name. It is no address: `init` writes the schema of its own version next to the file."""
+SCHEMA_FILE = "reconsume.schema.json"
+MODELINE = f"# yaml-language-server: $schema={SCHEMA_FILE}\n"
+"""The first line of a configuration, by which editors find the schema next to it."""
+BASE_MEANING = (
+    "The path of a file that this one extends, relative to it. Sections are merged by key, and what is in this file "
+    "wins; a list replaces that of the base. In Kubernetes the base is another key of the ConfigMap. It has no base "
+    "itself."
+)
+INTRODUCTION = f"""\
 # Configuration
 
 Made from the settings by `reconsume config schema --markdown`; a test fails when it is not current.
@@ -23,10 +36,24 @@ One YAML file (`-c`, default `reconsume.yaml`), overridden by the environment (`
 `500ms`, `10s`, `1h30m`, sizes `64KiB`, `16MiB`; a number without a unit is refused. A section with a key `enabled` may
 be true or false alone: `ui: true`.
 
+## A base for several files
+
+`base: common.yaml`: {BASE_MEANING} [many-groups.md](many-groups.md) has an example.
+
 ## Settings
 
 | key | allowed | default | meaning |
 |---|---|---|---|
+"""
+MODES = """
+## Settings without effect
+
+A mode of delivery does not use every setting. `reconsume config check` warns about each one that is written where it
+has no effect, even with its default; `null` counts as not written. Some are refused (78) unless they have their
+default. With `deliver.order`, the values `ladder` and `table` of `retry.levels` have no effect either.
+
+| while | has no effect | is refused |
+|---|---|---|
 """
 FILES = """
 ## Secrets in files
@@ -45,9 +72,27 @@ Any other property goes under `kafka:` as it is.
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the configuration file."""
+    """Return the JSON Schema of the configuration file. What a file with a base lacks, the base may have."""
     draft = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": draft, "title": "reconsume.yaml", **schema_of(Settings)}
+    schema = schema_of(Settings)
+    properties = dict(schema["properties"])
+    kafka = dict(properties["kafka"])
+    whole = {"required": schema.pop("required"), "properties": {"kafka": {"required": kafka.pop("required")}}}
+    base = {"description": BASE_MEANING, "type": "string", "pattern": r"^(?!/)(?!.*://).*\S"}
+    return {
+        "$schema": draft,
+        "$id": SCHEMA_ID,
+        "title": "reconsume.yaml",
+        **schema,
+        "properties": {BASE: base, **properties, "kafka": kafka},
+        "if": {"required": [BASE]},
+        "else": whole,
+    }
+
+
+def schema_text() -> str:
+    """Return the schema as it is printed, and as `init` writes it."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False)
 
 
 def default_text(default: object) -> str:
@@ -72,6 +117,19 @@ def reference() -> list[dict[str, str]]:
     ]
 
 
+def by_mode() -> dict[str, tuple[list[str], list[str]]]:
+    """Return the settings that `config check` warns about, and those that it refuses, by when that is, in words."""
+    by_condition: dict[str, tuple[list[str], list[str]]] = {}
+    for column, table in enumerate((IGNORED, CONFLICTS)):
+        for one in (one for one in table if not set(one.settings) & one.when.keys()):
+            when = " and ".join(
+                f"`{name}` is set" if value is CHANGED else f"`{name}: {default_text(value)}`"
+                for name, value in one.when.items()
+            )
+            by_condition.setdefault(when, ([], []))[column].extend(f"`{name}`" for name in one.settings)
+    return by_condition
+
+
 def markdown_page() -> str:
     """Return the reference page."""
     rows = [
@@ -82,5 +140,17 @@ def markdown_page() -> str:
         f"| `{name}` | {fixed.why}" + (f" (always `{'` or `'.join(fixed.values)}`) |" if fixed.values else " |")
         for name, fixed in FIXED.items()
     ]
+    modes = [f"| {when} | {', '.join(named)} | {', '.join(refused)} |" for when, (named, refused) in by_mode().items()]
     files = FILES.format(names=", ".join(f"`{name}`" for name in sorted(FILED)))
-    return INTRODUCTION + "\n".join(rows) + "\n" + files + REFUSED + "\n".join(refused) + "\n"
+    return (
+        INTRODUCTION
+        + "\n".join(rows)
+        + "\n"
+        + MODES
+        + "\n".join(modes)
+        + "\n"
+        + files
+        + REFUSED
+        + "\n".join(refused)
+        + "\n"
+    )

@@ -10,6 +10,7 @@ path would then send paths that seem to have it still.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -35,7 +36,7 @@ from reconsume.topics.retry_rules import LONGEST_NAME, MOST_PATTERNS, MOST_RULES
 
 DELAY = duration("1s", "10d")
 """The delay of one level, or of one retry in the ladder (contract 2.2)."""
-DELAYS = many(DELAY, "delays from 1s to 10d", least=1, most=MOST_DELAYS)
+DELAYS = many(DELAY, "delays from 1s to 10d", least=1, most=MOST_DELAYS, same=None)
 FORM = "{initial: 5s, multiplier: 2, max: 2h}"
 
 
@@ -77,7 +78,9 @@ TOPICS = text("a main topic, or a glob of topics like orders-*", r"[a-zA-Z0-9._*
 REASONS = text("a class of reasons, or a glob, like http-409, http-5* or timeout", r"[a-zA-Z0-9._*?\[\]!-]{1,64}")
 FOREIGN = text(" or ".join(SYSTEMS), "|".join(SYSTEMS))
 LISTEN = text(LISTEN_FORMS, r"\S{1,255}", parse_listen)
-HOSTS = many(text("the name of a host, without a port", r"[a-zA-Z0-9._-]{1,253}"), "names of hosts", most=64)
+HOSTS = many(
+    text("the name of a host, without a port", r"[a-zA-Z0-9._-]{1,253}"), "names of hosts", most=64, same=str.lower
+)
 FILE = text("the path of a file", r".{1,4096}").or_null()
 FOLDER = text("the absolute path of a folder", r"/.{0,4095}").or_null()
 
@@ -122,17 +125,14 @@ class Rule(Section):
     )
 
 
-def names_differ(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """Return the rules. Raises ValueError if two have one name: a rule is changed by its name."""
-    names = [rule.name for rule in rules]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"two rules are called {twice}")
-    return rules
-
-
 RULE_KEYS = keys_of(Rule)
-RULES = many(mapping_kind(Rule, RULE_KEYS), RULE_KEYS, most=MOST_RULES, finish=names_differ)
+RULES = many(
+    mapping_kind(Rule, RULE_KEYS),
+    RULE_KEYS,
+    most=MOST_RULES,
+    same=operator.attrgetter("name"),
+    repeated="a rule is changed by its name: give it another one",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

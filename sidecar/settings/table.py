@@ -322,11 +322,13 @@ def many(
     what: str,
     least: int = 0,
     most: int = 1024,
-    finish: Callable[[tuple[Any, ...]], tuple[Any, ...]] = unchanged,
+    same: Callable[[Any], object] | None = unchanged,
+    repeated: str = "leave one of them out",
 ) -> Kind:
     """Return the kind of a list of `item`. The faults of all members are reported, each at its position.
 
-    `finish` gets the members when all are right. It may return others, or raise ValueError.
+    `same`: returns what two members must not have in common; None: a member may be repeated, as a delay of a ladder.
+    `repeated` says what to do then.
     """
 
     def read(value: object) -> tuple[Any, ...]:
@@ -335,9 +337,17 @@ def many(
         if not least <= len(value) <= most:
             raise ValueError(f"must be a list of {least} to {most} {what}")
         members, faults = read_parts((index, member, item.take) for index, member in enumerate(value))
+        first: dict[object, str | int] = {}
+        for index, member in members.items():
+            if same is not None and (before := first.setdefault(same(member), index)) != index:
+                faults.append(
+                    Fault(
+                        (index,), f"{same(member)} is in [{before}] of this list already; {repeated}", value[int(index)]
+                    )
+                )
         if faults:
             raise RefusedError(faults)
-        return finish(tuple(members.values()))
+        return tuple(members.values())
 
     def as_list(value: object) -> str:
         """Return how a value that is one member, or several with commas, is written as a list; empty if it is none."""
@@ -351,7 +361,8 @@ def many(
         return [item.give(member) for member in members]
 
     schema = {"type": "array", "items": dict(item.schema), "minItems": least, "maxItems": most}
-    return Kind(read, f"a list of {what}", schema, write)
+    unique = {} if same is None else {"uniqueItems": True}
+    return Kind(read, f"a list of {what}", schema | unique, write)
 
 
 def either(names: Sequence[str], listed: Kind, mapped: Kind | None, allowed: str) -> Kind:
@@ -452,7 +463,8 @@ def mapping_kind(
     """Return the kind of a mapping that is read by the rows of `of`: a section, or a member of a list.
 
     `short` is the JSON Schema of a shorter form. For a member that is a text, which stands for its `name`. For a
-    section it is true or false, which `load` has put below its SWITCH. A wrong value of a section has its default in
+    section it is true or false, which `load` has put below its SWITCH. A section may be null, because YAML reads one
+    whose keys are all commented out as null; `load` has removed it. A wrong value of a section has its default in
     the `rest` of the error.
     """
 
@@ -469,7 +481,9 @@ def mapping_kind(
         changed = {name: value for name, value in written(member).items() if value != of.rows()[name].default}
         return changed["name"] if short is not None and changed.keys() == {"name"} else changed
 
-    schema = schema_of(of) if short is None else {"anyOf": [dict(short), schema_of(of)]}
+    schema = schema_of(of) | ({"type": ["object", "null"]} if is_section else {})
+    if short is not None:
+        schema = {"anyOf": [dict(short), schema]}
     write = written if is_section else write_changed
     return Kind(read, allowed, schema, write, section=of if is_section else None)
 

@@ -17,11 +17,12 @@ from reconsume.sidecar.core.waiting_keys import WaitingKey
 from reconsume.sidecar.dlq.settle import Settler
 from reconsume.sidecar.dlq.settle_request import Decided, SettleRequest, settle_request
 from reconsume.sidecar.errors import RecordError
+from reconsume.sidecar.group_policy.blocking import retried_in_place
 from reconsume.sidecar.kafka.queues.queue_listing import NoQueuesError, WaitingScan, Wanted, read_waiting
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
-from reconsume.sidecar.ui.overview import retried_in_place
+from reconsume.sidecar.ui.overview import blocked_key
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import LONGEST, Queries
 from reconsume.sidecar.ui.security import Session, read_signed
@@ -63,7 +64,7 @@ class KeyPages:
         retried = retried_in_place(news.beats, wall() - SILENT_AFTER)
         return self._render(
             "keys.html", session=session, here="/keys", rows=rows, count=len(keys), scan=scan, by_key=self._by_key,
-            retried=retried,
+            retried=retried, named=[(one, blocked_key(one.head)) for one in retried.named],
         )  # fmt: skip
 
     def _coded(self, key: WaitingKey) -> str | None:

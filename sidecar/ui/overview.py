@@ -26,6 +26,8 @@ from typing import NamedTuple
 
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
 from reconsume.sidecar.core.pace.state_names import outage_now
+from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
+from reconsume.sidecar.printable import printable
 from reconsume.sidecar.ui.templating import length, moment
 from reconsume.sidecar.view.query import DeadLetters, Due, LevelWaits, Minute, ViewQuery
 from reconsume.sidecar.view.storm import Failures, Rule, Storm, storm_of
@@ -33,6 +35,7 @@ from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.events import Event, State
 from reconsume.topics.hold_record import HoldRecord
+from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.policy_record import SubscriptionRecord
 
 OVERDUE = 60_000
@@ -43,6 +46,10 @@ MOST_NAMED = 3
 """Instances that are named; of more the number is given."""
 MOST_REFUSED = 5
 """Topics that a service rejects which are shown."""
+MOST_BLOCKED = 5
+"""Records that are retried in place which are shown."""
+BLOCKS = 60_000
+"""ms for which a record is retried in place before that is an alarm."""
 MOST_HELD = 5
 """Holds that are shown; of more the number is given."""
 TEXTS = {
@@ -81,7 +88,9 @@ TOP, HEAD = 44, 46
 class Alarm(NamedTuple):
     """One thing that is wrong. `since`: epoch ms, None if it is not known. `who`: instances, in words.
 
-    `hold`: the id of the hold that it tells of, which whoever may can release here; empty if it tells of none.
+    `hold`: the id of the hold that it tells of, which whoever may can release here; empty if it tells of none. `at`:
+    when the oldest of the heartbeats that say so was written (epoch ms), 0 for a hold. `record`: the id of the record
+    that it is about.
     """
 
     kind: str
@@ -91,16 +100,21 @@ class Alarm(NamedTuple):
     who: str
     hold: str = ""
     text_without_key: str = ""
-    """What a reader who may not see keys is told of a hold."""
+    """What a reader who may not see keys is told of a hold, or of a record."""
+    at: int = 0
+    record: str = ""
 
 
 class Sign(NamedTuple):
-    """What one heartbeat says is wrong. `since`: epoch ms, None if it is not known."""
+    """What one heartbeat says is wrong. `since`: epoch ms, None if it is not known. `key`, `record`: of the record that
+    it is about."""
 
     kind: str
     text: str
     since: int | None
     reason: str = ""
+    key: str = ""
+    record: str = ""
 
 
 def signs_of(record: SubscriptionRecord) -> Iterator[Sign]:
@@ -117,8 +131,17 @@ def signs_of(record: SubscriptionRecord) -> Iterator[Sign]:
         yield Sign(pace.state, TEXTS[pace.state].format(now), pace.since, idle + pace.reason)
     if record.overdue >= OVERDUE:
         yield Sign("overdue", TEXTS["overdue"], max(0, record.at - record.overdue))
+    for tried in record.in_place:
+        if record.at - tried.since >= BLOCKS:
+            text, fails = f"Blocked: what follows {tried.id} waits for it", Blocking(tried, record.at).fails(record.at)
+            yield Sign("blocked", text, tried.since, fails, blocked_key(tried), tried.id)
     if record.well is False and (pace is None or pace.state not in ("outage", "waiting")):
         yield Sign("away", TEXTS["away"], None)
+
+
+def blocked_key(one: InPlaceTold) -> str:
+    """Return the beginning of the key of a record that is retried in place, as text; empty if it has none."""
+    return "" if one.key_bytes is None else printable(one.key_bytes.decode(errors="replace")) + "…" * one.cut
 
 
 def alarms(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[Alarm]:
@@ -131,17 +154,22 @@ def alarms(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[
         if record.at > alive_after:
             for sign in signs_of(record):
                 signs[sign.kind, sign.text][name] = sign
-    raised = [_alarm(kind, text, by_instance) for (kind, text), by_instance in signs.items()]
+    raised = [_alarm(kind, text, by_instance, records) for (kind, text), by_instance in signs.items()]
     refused = [one for one in raised if one.kind == "refused"]
-    others = [one for one in raised if one.kind != "refused"]
-    return [*refused[:MOST_REFUSED], *sorted(others, key=lambda one: list(TEXTS).index(one.kind))]
+    blocked = sorted((one for one in raised if one.kind == "blocked"), key=lambda one: one.since or 0)
+    others = [one for one in raised if one.kind in TEXTS]
+    in_order = sorted(others, key=lambda one: list(TEXTS).index(one.kind))
+    return [*refused[:MOST_REFUSED], *in_order, *blocked[:MOST_BLOCKED]]
 
 
-def _alarm(kind: str, text: str, by_instance: Mapping[str, Sign]) -> Alarm:
+def _alarm(kind: str, text: str, by_instance: Mapping[str, Sign], records: Mapping[str, SubscriptionRecord]) -> Alarm:
     names, more = list(by_instance), len(by_instance) - MOST_NAMED
     who = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
     since = min((sign.since for sign in by_instance.values() if sign.since is not None), default=None)
-    return Alarm(kind, text, since, next((sign.reason for sign in by_instance.values() if sign.reason), ""), who)
+    reason = next((sign.reason for sign in by_instance.values() if sign.reason), "")
+    first, at = next(iter(by_instance.values())), min(records[name].at for name in by_instance)
+    with_key = f"{text} (key {first.key})" if first.key else text
+    return Alarm(kind, with_key, since, reason, who, text_without_key=text, at=at, record=first.record)
 
 
 def held(holds: Mapping[str, HoldRecord]) -> list[Alarm]:
@@ -191,13 +219,14 @@ class Attempts(NamedTuple):
     """What the running instances say of deliveries in the last five minutes, together.
 
     The view has no event of a retry in place, so only this counts it. `reasons`: the most frequent first. `retried`:
-    records that are retried in place now.
+    records that are retried in place. `at`: when the oldest of the heartbeats was written (epoch ms).
     """
 
     attempts: int
     failed: int
     reasons: Sequence[tuple[str, int]]
     retried: int
+    at: int
 
 
 def attempts_told(records: Mapping[str, SubscriptionRecord], alive_after: int) -> Attempts | None:
@@ -210,12 +239,9 @@ def attempts_told(records: Mapping[str, SubscriptionRecord], alive_after: int) -
     for topic in topics:
         reasons.update(topic.reasons)
     attempts, failed = sum(topic.attempts for topic in topics), sum(topic.failed for topic in topics)
-    return Attempts(attempts, failed, reasons.most_common(MOST_NAMED), retried_in_place(records, alive_after))
-
-
-def retried_in_place(records: Mapping[str, SubscriptionRecord], alive_after: int) -> int:
-    """Return how many records the instances retry in place, by these heartbeats. `alive_after`: as in `alarms`."""
-    return sum(record.retried_in_place for record in records.values() if record.at > alive_after)
+    oldest = min(record.at for record in alive)
+    retried = retried_in_place(records, alive_after).records
+    return Attempts(attempts, failed, reasons.most_common(MOST_NAMED), retried, oldest)
 
 
 # --- the summary of a group -------------------------------------------------------------------------------------------

@@ -65,10 +65,11 @@ class GroupNews(NamedTuple):
 
 class NotDelivered(NamedTuple):
     """What main topics hold that is not delivered yet. `records`: offsets, of which some may be markers. `oldest_ms`:
-    for how many ms the oldest record that could be delivered has waited."""
+    for how many ms the oldest record that could be delivered has waited, as was said at `at` (epoch ms)."""
 
     records: int
     oldest_ms: int
+    at: int
 
 
 class Rules(NamedTuple):
@@ -154,12 +155,14 @@ class Queries:
             return None
         now = wall()
         lags = [
-            lag
+            (lag.oldest, beat.sums.at)
             for beat in heartbeats.values()
             if beat.at > now - SILENT_AFTER and beat.sums is not None
             for lag in beat.sums.lag
         ]
-        return NotDelivered(sum(row.lag for row in rows), max((lag.oldest for lag in lags), default=0))
+        records, (oldest_ms, at) = sum(row.lag for row in rows), max(lags, default=(0, now))
+        # Kafka's offsets are of now: with nothing left to deliver, nothing waits, whatever the last heartbeat said.
+        return NotDelivered(records, oldest_ms if records else 0, at)
 
     def changes(self) -> list[dict[str, Any]]:
         """Return who changed the policy, held and released, and ran commands, as rows of the activity page."""

@@ -26,7 +26,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from reconsume.sidecar.clock import utc, wall
 from reconsume.sidecar.dlq.preview import BEGINNING, snippet
-from reconsume.sidecar.printable import noun_of, plural, printable
+from reconsume.sidecar.printable import as_of, noun_of, plural, printable
 from reconsume.sidecar.ui.security import ValueGate
 from reconsume.topics.durations import render_duration
 from reconsume.topics.events import author_of
@@ -63,6 +63,7 @@ def environment(base_path: str = "") -> Environment:
         length=length,
         cut=cut,
         ago=ago,
+        as_of=as_of,
         due=due,
         iso=iso,
         begins=begins,

@@ -19,6 +19,7 @@ from confluent_kafka import KafkaException
 from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
+from reconsume.sidecar.printable import without_error_objects
 from reconsume.sidecar.view.forms import form_of
 from reconsume.sidecar.view.reader import BEING_READ, CHECK_EVERY, ViewReader
 from reconsume.sidecar.view.source import Source
@@ -124,7 +125,7 @@ class ViewFollower(threading.Thread):
                 if items:
                     self._stopping.wait(min(reader.took * REST[self._source], LONGEST_REST_S))
         except (KafkaException, ReconsumeError) as failure:
-            self._say(f"the view cannot be followed: {failure}")
+            self._say(f"the view cannot be followed: {without_error_objects(str(failure))}")
             self._stopping.wait(RETRY_AFTER)
         finally:
             if reader is not None:

@@ -181,6 +181,54 @@ def test_a_delivery_that_may_outlast_a_release_or_a_drain_is_a_warning(
     assert any("two records of a key" in line for line in told) == (order == "key" and "lock_timeout" in warnings)
 
 
+def test_a_setting_that_the_mode_ignores_is_named_with_its_line_and_why(tmp_path: Path) -> None:
+    more = "retry:\n  max_reconsume_times: 3\n  ladder: [2s, 5s, 10s]\n"
+    file = write_good(tmp_path, more)
+    assert reconsume("config", "check", "-c", file).stderr == ""
+    shown = reconsume("config", "check", "-c", file, "--set", "deliver.order=key")
+    assert shown.exit_code == 0
+    ladder, times = sorted(shown.stderr.splitlines())
+    assert "warning: retry.ladder = [2s, 5s, 10s]: has no effect with deliver.order" in ladder
+    assert "warning: retry.max_reconsume_times = 3: has no effect with deliver.order" in times
+    assert f"({file}, line 8)" in times
+    relay = ("--set", "deliver.url=null", "--set", "deliver.mode=relay", "--set", "deliver.timeout=30s")
+    assert (
+        "deliver.timeout = 30s: has no effect in relay mode" in reconsume("config", "check", "-c", file, *relay).stderr
+    )
+
+
+def test_many_files_are_checked_at_once_and_a_bad_one_hides_no_other(tmp_path: Path) -> None:
+    good = write_good(tmp_path)
+    bad, other = tmp_path / "bad.yaml", tmp_path / "other.yaml"
+    bad.write_text("group: a b\n", encoding="utf-8")
+    other.write_text(good.read_text("utf-8").replace("billing", "shipping") + "pull: {max_leased: 8}\n", "utf-8")
+    shown = reconsume("config", "check", bad, good, other, tmp_path / "none.yaml", "-o", "jsonl")
+    assert shown.exit_code == 78
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [(row["file"], row["group"], row["good"]) for row in rows] == [
+        (str(bad), None, False),
+        (str(good), "billing", True),
+        (str(other), "shipping", True),
+        (str(tmp_path / "none.yaml"), None, False),
+    ]
+    assert f"{bad}: group = a b: must be" in shown.stderr
+    assert f"warning: {other}: pull.max_leased = 8: has no effect" in shown.stderr
+    assert f"{tmp_path / 'none.yaml'}: there is no such file" in shown.stderr
+    both = reconsume("config", "check", good, "-c", good)
+    assert (both.exit_code, both.stdout) == (2, "")
+
+
+def test_strict_ends_with_1_for_a_warning_and_not_for_what_only_the_pod_has(tmp_path: Path) -> None:
+    good = write_good(tmp_path)
+    check = ("config", "check", "--strict", good)
+    assert reconsume(*check).exit_code == 0
+    assert reconsume(*check, "--set", "api.token_file=/nowhere/token").exit_code == 0, "a CI machine has no secrets"
+    warned = reconsume(*check, "--set", "pull.max_leased=8")
+    assert (warned.exit_code, "pull.max_leased" in warned.stderr) == (1, True)
+    assert json.loads(warned.stdout)["good"], "the file is not wrong"
+    assert reconsume(*check, "--set", "pull.max_leased=no").exit_code == 78
+
+
 def test_a_thousand_retries_are_a_warning(tmp_path: Path) -> None:
     rules = "retry.rules=[{name: slow, reasons: [http-500], max_reconsume_times: 2000}]"
     times = "retry.max_reconsume_times={}".format
@@ -245,6 +293,41 @@ def test_check_names_the_line_of_a_token_file_that_is_no_token_and_shows_nothing
     assert (shown.exit_code, shown.stdout) == (78, "")
     assert f"{setting} = {file}: {says}" in shown.stderr
     assert not any(word in shown.stderr for word in held.split() if len(word) > 3)
+
+
+def test_check_refuses_one_secret_under_two_names_and_takes_two_secrets_of_one_name(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    given = ("config", "check", "-c", write_good(tmp_path), "--set", f"api.token_file={tokens}")
+    tokens.write_text("ann: secret-of-16-signs-1\nann: secret-of-16-signs-2\n", encoding="utf-8")
+    assert reconsume(*given).exit_code == 0
+    tokens.write_text("ann: secret-of-16-signs-1\nbob: secret-of-16-signs-1\n", encoding="utf-8")
+    shown = reconsume(*given)
+    assert shown.exit_code == 78
+    assert "its tokens number 1 and 2 are one secret, called ann and bob" in shown.stderr
+    assert "secret-of" not in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("config", "check", "-c", "a.yaml", "-c", "b.yaml"),
+        ("config", "-c", "a.yaml", "check", "--config=b.yaml"),
+        ("-c", "a.yaml", "config", "check", "-cb.yaml"),
+    ],
+)
+def test_a_second_configuration_is_refused_and_both_are_named(words: tuple[str, ...]) -> None:
+    shown = reconsume(*words)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "--config is given more than once: a.yaml and b.yaml; it takes one value" in shown.stderr
+
+
+def test_an_option_that_takes_one_value_is_refused_a_second_time_and_a_list_is_not(tmp_path: Path) -> None:
+    file = write_good(tmp_path)
+    shown = reconsume("dlq", "list", "-c", file, "--since", "1h", "--since=2h")
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "--since is given more than once: 1h and 2h; it takes one value" in shown.stderr
+    sets = ("--set", "start=latest", "--set", "start=earliest")
+    assert reconsume("config", "check", "-c", file, *sets).exit_code == 0
 
 
 def test_check_refuses_a_token_that_the_service_and_operators_share(tmp_path: Path) -> None:

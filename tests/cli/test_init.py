@@ -132,7 +132,12 @@ def test_a_file_that_is_there_stays_unless_it_is_forced() -> None:
     ],
 )
 def test_a_wrong_value_is_one_sentence(name: str, value: str, word: str) -> None:
-    refused(reconsume("init", *COMMON, *MODES["push"], name, value), word)
+    words = [*COMMON, *MODES["push"]]
+    if name in words:
+        words[words.index(name) + 1] = value
+    else:
+        words += [name, value]
+    refused(reconsume("init", *words), word)
     assert list(Path().iterdir()) == []
 
 

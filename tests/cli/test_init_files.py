@@ -21,6 +21,7 @@ from reconsume.sidecar.deploy.starter.configuration import Answers
 from reconsume.sidecar.deploy.starter.manifests import workload_name
 from reconsume.sidecar.deploy.starter.placeholder import placeholder
 from reconsume.sidecar.dev.kafka.releases import USUAL
+from reconsume.sidecar.settings.reference import MODELINE
 from tests.cli.test_init import COMMON, MODES, refused
 from tests.support.deadline import until
 from tests.support.service.service import free_port
@@ -81,7 +82,7 @@ def test_the_manifests_have_the_sidecar_of_inject() -> None:
     assert "unchanged" in again.stderr
     copy = (folder / "reconsume.yaml").read_text("utf-8")
     assert copy.startswith("# A copy of reconsume.yaml,")
-    assert copy.endswith("\n\n" + Path("reconsume.yaml").read_text("utf-8"))
+    assert copy.endswith("\n\n" + Path("reconsume.yaml").read_text("utf-8").removeprefix(MODELINE))
     made = yaml.safe_load((folder / "kustomization.yaml").read_text("utf-8"))["configMapGenerator"]
     assert made == [{"name": "billing", "files": ["reconsume.yaml"]}]
 
@@ -210,3 +211,13 @@ def test_the_next_steps_of_the_manifests_begin_with_the_image_and_end_with_the_c
     assert "# images: [{name: reconsume, newName: registry.example/reconsume}]" in Path(
         "k8s/kustomization.yaml"
     ).read_text("utf-8")
+
+
+def test_a_configuration_with_a_base_is_not_copied_into_manifests_without_it(tmp_path: Path) -> None:
+    (tmp_path / "common.yaml").write_text("kafka: {bootstrap.servers: 'kafka:9092'}\n", "utf-8")
+    text = "base: common.yaml\ngroup: billing\ntopics: [orders]\ndeliver: {mode: pull}\n"
+    (tmp_path / "reconsume.yaml").write_text(text, "utf-8")
+    shown = reconsume("init", "-c", tmp_path / "reconsume.yaml", "--kubernetes", tmp_path / "k8s")
+    assert shown.exit_code == 78
+    assert "base: " in shown.stderr
+    assert not (tmp_path / "k8s").exists()

@@ -192,9 +192,9 @@ def test_the_chart_is_whole_where_its_folder_is_copied_alone(tmp_path: Path) -> 
 
 def test_scaling_looks_at_main_topics_and_at_what_is_late_only() -> None:
     """Never at the lag of level topics: what waits for its time is no work to share."""
-    found = overlay("keda")
-    (scaled,) = of_kind(found, "ScaledObject")
-    settings = settings_of(sidecars(found)[0], found)
+    rendered = overlay("keda")
+    (scaled,) = of_kind(rendered, "ScaledObject")
+    settings = settings_of(sidecars(rendered)[0], rendered)
     lags = [trigger["metadata"] for trigger in scaled["spec"]["triggers"] if trigger["type"] == "kafka"]
     queries = [one["metadata"]["query"] for one in scaled["spec"]["triggers"] if one["type"] == "prometheus"]
     assert [lag["topic"] for lag in lags] == list(settings.topic_names)
@@ -202,7 +202,7 @@ def test_scaling_looks_at_main_topics_and_at_what_is_late_only() -> None:
     assert {lag["bootstrapServers"] for lag in lags} == {settings.kafka["bootstrap.servers"]}
     assert [re.findall(r"reconsume_\w+", query) for query in queries] == [["reconsume_overdue_seconds"]]
     assert all(f'group="{settings.group}"' in query and 'namespace="' in query for query in queries)
-    named(found, "Deployment", scaled["spec"]["scaleTargetRef"]["name"])
+    named(rendered, "Deployment", scaled["spec"]["scaleTargetRef"]["name"])
 
 
 def test_strimzis_topics_are_those_that_export_prints() -> None:

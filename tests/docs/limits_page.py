@@ -21,6 +21,7 @@ from reconsume.sidecar.view import store
 from reconsume.topics import (
     action_record,
     hold_record,
+    in_place_told,
     json_bounds,
     levels,
     policy_record,
@@ -215,6 +216,12 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "brokers that take less (`offset.metadata.max.bytes`) are refused before the first delivery",
             ),
             Limit("copies of a partition that Kafka refuses", str(outbox.MOST_REFUSED), "", "the partition stops"),
+            Limit(
+                "records that are retried in place, as a heartbeat names them",
+                f"{in_place_told.MOST}, in {number(in_place_told.LARGEST)} bytes",
+                "",
+                "those that fail longest are named; `retried_in_place` counts all",
+            ),
             Limit(
                 "a batch of copies, before it is packed",
                 bytes_(client_config.BATCH_BYTES),

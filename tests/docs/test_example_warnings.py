@@ -37,6 +37,8 @@ def configuration_in(text: str) -> dict[str, Any] | None:
         tree = yaml.safe_load(text)
     except yaml.YAMLError:
         return None
+    if isinstance(tree, dict):
+        tree.pop("base", None)
     if not isinstance(tree, dict) or not tree.keys() <= Settings.rows().keys():
         return None
     deliver = tree.get("deliver") or {}
@@ -64,3 +66,12 @@ def test_an_example_warns_only_where_its_first_line_says_so(name: str, tmp_path:
     warnings = [line for line in checked.stderr.splitlines() if "warning:" in line and "is not there" not in line]
     assert checked.exit_code == 0, checked.stderr
     assert bool(warnings) is text.startswith(MARK), warnings
+
+
+def test_the_files_of_many_groups_are_good_as_they_are(tmp_path: Path) -> None:
+    blocks = BLOCK.findall((REPOSITORY / "docs" / "many-groups.md").read_text("utf-8"))
+    files = {text.split()[1].rstrip(","): text for text in blocks if text.startswith("# ")}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    checked = reconsume("config", "check", "-c", tmp_path / "billing.yaml")
+    assert (checked.exit_code, checked.stderr) == (0, "")

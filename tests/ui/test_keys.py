@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 import pytest
 
 from reconsume.sidecar.clock import wall
+from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.instance_sums import InstanceSums, TopicFailures
 from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
 from tests.support.kafka.broker import Broker
@@ -39,7 +40,8 @@ def group(kafka: Broker) -> GroupTopics:
     parked = queue_copy(queue, b"dan", 500, 2, topic=group.main, parked=True)
     produce(group.bootstrap, queue, [*ada, *others, parked])
     sums = InstanceSums(wall(), [TopicFailures(group.main, 37, 36, {"http-409": 36})])
-    stuck = SubscriptionRecord({group.main: "*"}, wall(), sums=sums, retried_in_place=1)
+    head = InPlaceTold(f"{group.main}:0:77", 12, wall() - 1, wall() - 90_000, "http-409", "Y2FybA==")
+    stuck = SubscriptionRecord({group.main: "*"}, wall(), sums=sums, retried_in_place=1, in_place=(head,))
     produce(group.bootstrap, group.names.policy, [Out(render_record(stuck), instance_key("pod-0"), partition=0)])
     return group
 
@@ -74,7 +76,7 @@ def test_the_keys_are_listed_with_the_longest_queue_first(visitor: Visitor, grou
     assert page.count('<span class="chip wait">parked</span>') == 1
     assert f"{5 + len(ATTACKS)} blocked keys with {8 + len(ATTACKS)} waiting records" in page
     assert '<a href="/keys" aria-current="page">Keys</a>' in page
-    assert "1 record is retried in place. Each blocks its key, is in no queue and is not listed here" in page
+    assert "1 record is retried in place. Each blocks its key and is in no queue" in page
     part = body(visitor, "/part/alarms?fleet=1")
     assert "36 of 37 attempts failed in 5 minutes: 36 http-409 · <strong>1 record</strong> is retried in place" in part
 
@@ -132,6 +134,15 @@ def test_a_group_without_order_has_no_such_pages(read_only: Scene) -> None:
     visitor = Visitor(read_only)
     assert visitor.get("/keys").status == 404
     assert "/keys" not in visitor.get("/policy").body.decode()
+
+
+def test_a_record_that_is_retried_in_place_is_named_with_its_key_on_the_page_and_above_it(
+    visitor: Visitor, group: GroupTopics
+) -> None:
+    page, head = body(visitor, "/keys"), body(visitor, "/part/alarms?fleet=1")
+    for text in (f"{group.main}:0:77", "carl", "12 attempts failed, the last with http-409; the next one is due"):
+        assert text in page, text
+        assert text in head, text
 
 
 def test_without_queues_the_page_says_that_failures_are_retried_in_place(kafka: Broker, tmp_path: Path) -> None:

@@ -18,10 +18,13 @@ from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.waiting_keys import WaitingKey, WaitingRecord
 from reconsume.sidecar.errors import BrokerError, ConfigError, RecordError
+from reconsume.sidecar.group_policy.blocking import Blocking, Retried, retried_in_place
 from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
+from reconsume.topics.agreement import SILENT_AFTER
+from reconsume.topics.in_place_told import MOST
 
 if TYPE_CHECKING:
     from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 CLIENT = "reconsume-retries"
 MOST_KEPT = 10_000
 """Records of one key that are shown, each of some 400 B; of more of them the number is told."""
-KEYS = ("id", "key", "behind", "parked", "times", "due", "reason", "oldest_at", "topic", "partition")
+KEYS = ("id", "key", "behind", "parked", "times", "due", "reason", "oldest_at", "topic", "partition", "in_place")
 QUEUE = ("id", "state", "times", "due", "reason", "at", "redrives", "topic", "partition")
 CUT = ("key", "reason")
 
@@ -46,33 +49,67 @@ def refuse_with_blocked(state: str, level: str | None, reason: str | None, due: 
 
 def list_blocked(options: Options, topic: str | None, limit: int | None, most: int | None) -> None:
     """Print the keys of which records wait, those first that are due first."""
+    from reconsume.sidecar.kafka.queues.queue_listing import NoQueuesError  # imports the Kafka client, as in `read`
+
     settings = settings_for_kafka(options)
-    scan = read(settings, topic, most=most)
-    keys = scan.keys.by_due()
-    talk(f"{plural(len(keys), 'key')} blocked, {plural(scan.keys.waiting, 'record')} of them waiting")
-    if sentence := retried_in_place(settings):
-        talk(sentence)
-    rows = [key_row(key) for key in keys[:limit]]
+    retried = read_retried(settings)
+    named = [one for one in retried.named if topic is None or (one.source is not None and one.source[0] == topic)]
+    try:
+        scan = read(settings, topic, most=most)
+    except NoQueuesError:
+        if not named:
+            raise
+        keys = []
+    else:
+        keys = scan.keys.by_due()
+        talk(f"{plural(len(keys), 'key')} blocked, {plural(scan.keys.waiting, 'record')} of them waiting")
+    if retried.records:
+        talk(in_place_sentence(retried))
+    rows = [*(in_place_row(one) for one in named), *map(key_row, keys)][:limit]
     options.output.rows(KEYS, [for_people(row, options.output.format) for row in rows], CUT)
 
 
-def retried_in_place(settings: Settings) -> str:
-    """Return a sentence about records that block their keys in no queue; empty if there are none."""
+def read_retried(settings: Settings) -> Retried:
+    """Return what the running instances retry in place; say so if that is not known."""
     from reconsume.sidecar.group_policy.control_log import ControlLog  # imports the Kafka client, as in `read`
 
     try:
         state = ControlLog(settings.kafka, settings.names, CLIENT).read_if_there()
     except BrokerError as fault:
-        return f"warning: how many records are retried in place is not known: {fault}"
-    beats = () if state is None else state.beats.running(wall()).values()
-    count = sum(beat.record.retried_in_place for beat in beats)
-    if not count:
-        return ""
-    are, where = "is" if count == 1 else "are", hint("find")
+        talk(f"warning: how many records are retried in place is not known: {fault}")
+        state = None
+    return retried_in_place({} if state is None else state.beats.known(), wall() - SILENT_AFTER)
+
+
+def in_place_sentence(retried: Retried) -> str:
+    """Return a sentence about the records that block their keys in no queue."""
+    sentence = retried.sentence(wall())
+    if retried.named:
+        return f"{sentence}, in no queue; those that fail longest are listed first, at most {MOST} of an instance"
     return (
-        f"{plural(count, 'record')} {are} retried in place, in no queue and not listed: `{where}` shows such a record "
-        "as undelivered, and the lines `failure` in the log of its instance name it"
+        f"{sentence}, in no queue and not listed: `{hint('find')}` shows such a record as undelivered, and "
+        "the lines `failure` in the log of its instance name it"
     )
+
+
+def in_place_row(one: Blocking) -> Row:
+    """Return a record that is retried in place as a row of its key. How much is behind it is not known."""
+    head, (topic, partition) = one.head, one.source or (None, None)
+    return {
+        "id": head.id,
+        **text_fields(head.key_bytes, is_whole=not head.cut),
+        "behind": None,
+        "parked": False,
+        "times": head.times,
+        "due": head.due,
+        "reason": head.reason,
+        "oldest_at": None,
+        "topic": topic,
+        "partition": partition,
+        "redrives": 0,
+        "at": one.at,
+        "in_place": True,
+    }
 
 
 def show_key(options: Options, key: bytes, most: int) -> int:
@@ -146,20 +183,26 @@ def key_of(record: str | None, key: str | None, key_base64: str | None) -> bytes
 
 def key_fields(key: WaitingKey) -> dict[str, Any]:
     """Return a key as text, if it is text, and as Base64, if it is short enough to be shown whole."""
-    if key.key is None:
+    return text_fields(key.key, is_whole=key.whole is not None)
+
+
+def text_fields(key: bytes | None, *, is_whole: bool) -> dict[str, Any]:
+    """Return a key, or its beginning, as text, if it is text, and as Base64, if it is whole."""
+    if key is None:
         return {"key": None, "key_base64": None}
-    if key.whole is None:
-        return {"key": key.key.decode(errors="ignore") + "…", "key_base64": None}
+    if not is_whole:
+        return {"key": key.decode(errors="ignore") + "…", "key_base64": None}
     try:
-        text = key.whole.decode()
+        text = key.decode()
     except UnicodeDecodeError:
         text = None
-    return {"key": text, "key_base64": base64.b64encode(key.whole).decode()}
+    return {"key": text, "key_base64": base64.b64encode(key).decode()}
 
 
 def key_row(key: WaitingKey) -> Row:
     """Return a key with its first record as a row."""
-    return {**_fields(key, key.first), **key_fields(key), "behind": key.waiting - 1, "oldest_at": key.oldest_at}
+    waits = {"behind": key.waiting - 1, "oldest_at": key.oldest_at, "in_place": False}
+    return {**_fields(key, key.first), **key_fields(key), **waits}
 
 
 def record_row(key: WaitingKey, number: int, record: WaitingRecord) -> Row:

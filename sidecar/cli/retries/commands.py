@@ -102,8 +102,9 @@ def list_(
     What is due first comes first; before it, records that were redriven and are not done yet. With -o jsonl each line
     is one value of the view, as it lies in the topic. Without Spark's view (view.source) it is made from the events,
     which are read once. With --blocked the queue topics are read instead: one row for each key, with its first record,
-    and how many are behind that one. With --key or --contains the copies in the retry topics are searched, as by
-    `find`, which finds undelivered records and dead letters, too.
+    and how many are behind that one; before them, records that are retried in place, which are in no queue. With --key
+    or --contains the copies in the retry topics are searched, as by `find`, which finds undelivered records and dead
+    letters, too.
 
     \b
     Examples:

@@ -18,6 +18,7 @@ import typer
 
 from reconsume.sidecar.cli.terminal.exit_codes import exit_code
 from reconsume.sidecar.cli.terminal.output import Format, Output
+from reconsume.sidecar.cli.terminal.program import Command
 from reconsume.sidecar.hints import use_given
 from reconsume.sidecar.settings.load import masked_set, secret_of
 
@@ -51,9 +52,15 @@ class Options:
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
 
     def then(self, later: Options) -> Options:
-        """Return these options with `later` on top, which stand nearer to the command. Every `--set` counts; later
-        ones win."""
+        """Return these options and `later`, which stand nearer to the command. Every `--set` counts; later ones win.
+
+        Raises BadParameter if another option that takes a value is in both.
+        """
         changes = {one.name: value for one in fields(later) if (value := getattr(later, one.name))}
+        for name, value in changes.items():
+            if name != "sets" and not isinstance(value, bool) and (first := getattr(self, name)) is not None:
+                option = OPTION_NAMES[name]
+                raise typer.BadParameter(f"{option} is given more than once: {first} and {value}; it takes one value")
         return replace(self, **changes | {"sets": [*self.sets, *later.sets]})
 
     @property
@@ -67,6 +74,8 @@ class Options:
             raise typer.BadParameter(f"this prints no rows, so leave out -o; {instead}")
 
 
+OPTION_NAMES = {"config": "--config", "format": "--output"}
+"""What users call the options that take one value."""
 COMMON = {
     name: parameter.replace(kind=KEYWORD_ONLY, default=None if name == "sets" else parameter.default)
     for name, parameter in inspect.signature(Options, eval_str=True).parameters.items()
@@ -144,7 +153,7 @@ def command(
             if code != 0:
                 raise typer.Exit(code)  # raised, not returned: a returned typer.Exit would end with 0
 
-        app.command(name, hidden=hidden, rich_help_panel=panel)(with_common(function, call, texts))
+        app.command(name, cls=Command, hidden=hidden, rich_help_panel=panel)(with_common(function, call, texts))
         return function
 
     return register

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from reconsume.sidecar.cli.terminal.exit_codes import WRONG_USAGE, json_error
 from reconsume.sidecar.cli.terminal.output import Format
@@ -32,7 +32,42 @@ files of pages, so no text names one by its path."""
 OTHER = "Commands"
 
 
-class Group(TyperGroup):
+class GivenOnce:
+    """A part of a command: an option that takes one value is refused if it is given twice, with both values."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Parse the words of this command. Raises UsageError for an option that is given twice."""
+        command: Any = self
+        if not ctx.resilient_parsing:
+            order = command.make_parser(ctx).parse_args(args=list(args))[2]
+            for option in dict.fromkeys(order):
+                takes_one = not any(getattr(option, name, True) for name in ("multiple", "is_flag", "count"))
+                if takes_one and order.count(option) > 1:
+                    values = " and ".join(values_given(option.opts, args))
+                    ctx.fail(f"{option.opts[-1]} is given more than once: {values}; it takes one value")
+        return super().parse_args(ctx, args)  # type: ignore[misc]  # of the class that it is a part of
+
+
+def values_given(names: Sequence[str], words: Sequence[str]) -> list[str]:
+    """Return the values that an option of these names has among the words of a command line."""
+    values = []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--":
+            break
+        if word in names:
+            values.append(following)
+        for name in names:
+            joined = f"{name}=" if name.startswith("--") else name
+            if word.startswith(joined) and word != name:
+                values.append(word[len(joined) :])
+    return values
+
+
+class Command(GivenOnce, TyperCommand):
+    """A command of the program."""
+
+
+class Group(GivenOnce, TyperGroup):
     """A group of commands. Help lists the commands by their panels, in the order of the first one of each."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

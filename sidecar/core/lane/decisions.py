@@ -9,6 +9,7 @@ from reconsume.sidecar.core.commit_batch import SettledRecord
 from reconsume.sidecar.core.counters import LaneCounters
 from reconsume.sidecar.core.decide import (
     LEASE_EXPIRED,
+    NACKED,
     Decision,
     LeaveUncommitted,
     Postpone,
@@ -36,6 +37,13 @@ from reconsume.topics.transitions import DONE, Commit, Wait, Written
 STAYS = (Wait, Postpone, RetryInPlace)
 """The decisions after which a record stays in memory, and comes again from there. As a union it would be made anew for
 each record."""
+
+
+def reason_of(outcome: Outcome) -> str:
+    """Return the class of the failure after which a record is retried in place."""
+    if isinstance(outcome, Expired):
+        return LEASE_EXPIRED.reason
+    return outcome.reason if isinstance(outcome, Failed) else NACKED
 
 
 class Decisions:
@@ -96,8 +104,9 @@ class Decisions:
             case Postpone(ms=ms):  # contract 8.6: no attempt was spent, but since when it waits is kept
                 self._waiting.delay(record.postponed(now.wall_ms), now.steady_ms + ms)
             case RetryInPlace(ms=ms):
-                partition.retried_in_place(record)
-                self._waiting.delay(record.tried(now.wall_ms), now.steady_ms + ms)
+                tried = record.tried(now.wall_ms)
+                partition.retry_in_place(tried, now.wall_ms + ms, reason_of(outcome))
+                self._waiting.delay(tried, now.steady_ms + ms)
             case _:
                 self.write(partition, record, decision, now, getattr(outcome, "outputs", ()))
                 return self._commits.in_flight is None

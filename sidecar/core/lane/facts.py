@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from reconsume.sidecar.core.commit_batch import CommitBatch
 from reconsume.sidecar.core.lane.outbox import Outbox
-from reconsume.sidecar.core.lane.partition import Because, LanePartition, Pause
+from reconsume.sidecar.core.lane.partition import Because, LanePartition, Pause, TriedRecord
 from reconsume.sidecar.core.lane.queue_facts import QueueFacts
 from reconsume.sidecar.core.lane.suspicion import Stage
 from reconsume.sidecar.core.lane.waiting import WaitingRecords
@@ -30,7 +30,9 @@ class PartitionFacts(NamedTuple):
     `oldest`: of a main partition, the lowest offset that was read, is not done, and is neither held nor in its first
     delivery; None if there is none. `oldest_at_ms`: its timestamp (epoch ms), 0 if it is not in memory. `under`: the
     main partition of a queue. `head_due_ms`: the steady time (ms) at which the oldest record of a queue was due that
-    could go out and did not; None if there is none.
+    could go out and did not; None if there is none. `oldest_held`: of a main partition, the lowest offset that an
+    operator's hold keeps back; None if there is none. `held_heads`: first records of a queue that an operator holds.
+    `tried`: the oldest record that is retried in place; None if there is none.
     """
 
     source: Partition
@@ -52,6 +54,9 @@ class PartitionFacts(NamedTuple):
     oldest_at_ms: int = 0
     under: Partition | None = None
     head_due_ms: int | None = None
+    oldest_held: int | None = None
+    held_heads: int = 0
+    tried: TriedRecord | None = None
 
     @property
     def is_covered(self) -> bool:
@@ -101,8 +106,17 @@ def facts_of(
 ) -> LaneFacts:
     """Return the facts of a lane at a steady time (ms). `batch`: the transaction in flight."""
     refused, oldest = outbox.refused_by_partition(), _oldest(partitions, waiting, outbox, batch)
+    held = {source: records[0].offset for source, records in waiting.held.items()}
     facts = {
-        source: _facts(partition, refused[source], oldest.get(source), queues, steady_ms)
+        source: _facts(
+            partition,
+            refused[source],
+            oldest.get(source),
+            held.get(source),
+            oldest_tried(partition, waiting),
+            queues,
+            steady_ms,
+        )
         for source, partition in sorted(partitions.items())
     }
     due = _due(partitions, waiting, outbox, steady_ms)
@@ -113,6 +127,8 @@ def _facts(
     partition: LanePartition,
     refused: int,
     oldest: tuple[int, int] | None,
+    held_in_memory: int | None,
+    tried: TriedRecord | None,
     queues: Mapping[Partition, QueueFacts],
     steady_ms: int,
 ) -> PartitionFacts:
@@ -120,6 +136,7 @@ def _facts(
     due_ms = None if queue is None or queue.due_ms >= steady_ms else queue.due_ms
     suspect = partition.suspicion is not None and partition.suspicion.stage is not Stage.FRESH
     tracker = partition.tracker
+    held = [*partition.held, *(() if held_in_memory is None else (held_in_memory,))]
     return PartitionFacts(
         partition.source,
         partition.level,
@@ -140,7 +157,19 @@ def _facts(
         0 if oldest is None else oldest[1],
         partition.under,
         due_ms,
+        min(held, default=None) if partition.level_delay_ms is None else None,
+        partition.held_heads,
+        tried,
     )
+
+
+def oldest_tried(partition: LanePartition, waiting: WaitingRecords) -> TriedRecord | None:
+    """Return the record of a partition with the lowest offset that is retried in place; None if none is."""
+    if not partition.tried:
+        return None
+    first = min(partition.tried)
+    is_held = any(record.offset == first for record in waiting.held.get(partition.source, ()))
+    return partition.tried[first]._replace(is_held=is_held)
 
 
 def _oldest(
@@ -149,27 +178,25 @@ def _oldest(
     outbox: Outbox,
     batch: CommitBatch | None,
 ) -> dict[Partition, tuple[int, int]]:
-    """Return the lowest offset of each main partition that is not done, held or in its first delivery, and its
-    timestamp (epoch ms; 0 if the record is not in memory)."""
+    """Return the lowest offset of each main partition that is not done, held, behind a held one, or in its first
+    delivery, and its timestamp (epoch ms; 0 if the record is not in memory)."""
     mains = {source: partition for source, partition in partitions.items() if partition.level_delay_ms is None}
     oldest: dict[Partition, tuple[int, int]] = {}
     if not mains:
         return oldest
-    retrying = Counter[Partition]()
-    ways = [records for way, records in waiting.by_way().items() if way != "held"]
     settled = [outbox.entries(batch), () if batch is None else batch.entries]
-    for record in chain(*ways, (entry.record for entry in chain(*settled))):
+    for record in chain(waiting.not_held(), (entry.record for entry in chain(*settled))):
         source = record.source
-        if record.again:
-            retrying[source] += 1
         if source in mains and (source not in oldest or record.offset < oldest[source][0]):
             oldest[source] = record.offset, record.timestamp
     for source, partition in mains.items():
-        dropped = min(partition.tracker.dropped, default=None)
-        if partition.retrying > retrying[source]:  # one that was tried before is in flight again
-            dropped = partition.tracker.first
-        if dropped is not None and (source not in oldest or dropped < oldest[source][0]):
-            oldest[source] = dropped, 0
+        elsewhere = set(partition.tracker.dropped)
+        if partition.tried:  # one that was tried before may be in flight again
+            elsewhere |= partition.tried.keys() - {record.offset for record in waiting.held.get(source, ())}
+        first = min(elsewhere, default=None)
+        if first is not None and (source not in oldest or first < oldest[source][0]):
+            tried = partition.tried.get(first)
+            oldest[source] = first, 0 if tried is None else tried.record.timestamp
     return oldest
 
 

@@ -7,12 +7,12 @@ records behind it are never delivered before it (contract 5.1). Queues belong to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
 from reconsume.sidecar.core.invariant import ensure
-from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.record import Partition, Record, RecordId
 
 OrderBy: TypeAlias = Literal["key", "partition"]
 Key: TypeAlias = tuple[Partition, bytes | None]
@@ -105,9 +105,12 @@ class InPlaceQueues:
         first = self._first.pop(key := self._key(record), None)
         return [] if first is None else [first, *self._behind.pop(key, ())]
 
-    def behind(self) -> Iterator[Record]:
-        """Return the records that wait behind the first ones of their queues."""
-        return (record for behind in self._behind.values() for record in behind)
+    def behind(self, but: Container[RecordId] = ()) -> Iterator[Record]:
+        """Yield the records that wait behind the first ones of their queues, `but` not behind these."""
+        for key, behind in self._behind.items():
+            first = self._first[key]
+            if (first.source, first.offset) not in but:
+                yield from behind
 
     def shed(self, partition: Partition, firsts: Collection[int], from_offset: int = 0) -> list[Record]:
         """Remove the records behind the first ones from the queues of a partition, and return them.

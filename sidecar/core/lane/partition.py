@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -15,6 +16,7 @@ from reconsume.sidecar.core.lane.append_times import AppendTimes
 from reconsume.sidecar.core.lane.suspicion import Suspicion
 from reconsume.sidecar.core.progress import LogId, Progress, ProgressTracker
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.topics.in_place_told import LONGEST_KEY, LONGEST_REASON, InPlaceTold
 
 
 class AssignedPartition(NamedTuple):
@@ -43,6 +45,33 @@ class FetchedRecords(NamedTuple):
     end: int | None = None
     high: int = 0
     last_at_ms: int | None = None
+
+
+class TriedRecord(NamedTuple):
+    """A record that is retried in place.
+
+    `due_ms`: when its next attempt is due, epoch ms. `reason`: the class of its last failure. `is_held`: an operator
+    holds it.
+    """
+
+    record: Record
+    due_ms: int
+    reason: str
+    is_held: bool = False
+
+    def shown(self) -> InPlaceTold:
+        """Return what others may know of it."""
+        key = self.record.key
+        return InPlaceTold(
+            self.record.id,
+            self.record.times,
+            max(0, self.due_ms),
+            max(0, self.record.failed_at_ms),
+            self.reason[:LONGEST_REASON],
+            None if key is None else base64.b64encode(key[:LONGEST_KEY]).decode(),
+            key is not None and len(key) > LONGEST_KEY,
+            self.is_held,
+        )
 
 
 class Because(Enum):
@@ -99,8 +128,8 @@ class LanePartition:
     in_flight: int = 0
     unsettled: int = 0
     """Records whose decision is not in Kafka yet."""
-    retrying: int = 0
-    """Records that are being retried in place."""
+    tried: dict[int, TriedRecord] = field(default_factory=dict)
+    """Records that are being retried in place, by offset."""
     called_off: int = 0
     """Records that were answered without an outcome while the sidecar ends, or gives it up: the next owner delivers
     them."""
@@ -164,9 +193,9 @@ class LanePartition:
         """Note that deliveries have ended."""
         self.in_flight -= count
 
-    def retried_in_place(self, record: Record) -> None:
-        """Note that a record is to be delivered again from memory."""
-        self.retrying += record.again == 0
+    def retry_in_place(self, record: Record, due_ms: int, reason: str) -> None:
+        """Note that a record, `tried` before, is to be delivered again from memory, as in `TriedRecord`."""
+        self.tried[record.offset] = TriedRecord(record, due_ms, reason)
 
     def leave(self) -> None:
         """Leave a record to the next owner: its delivery was called off."""
@@ -182,7 +211,8 @@ class LanePartition:
 
     def finish(self, record: Record) -> None:
         """Note that a record is done."""
-        self.retrying -= record.again > 0
+        if record.again:
+            self.tried.pop(record.offset, None)
         self.done_bytes += record.weight
         self.tracker.finish(record.offset)
 
@@ -299,6 +329,11 @@ class LanePartition:
 
     # --- questions --------------------------------------------------------------------------------------------------
 
+    @property
+    def retrying(self) -> int:
+        """How many records are being retried in place."""
+        return len(self.tried)
+
     def due(self, record: Record) -> int:
         """Return when a record of it could be delivered at the earliest, epoch ms."""
         due_ms = record.timestamp + (self.level_delay_ms or 0)
@@ -354,7 +389,7 @@ class LanePartition:
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        for name in ("in_flight", "unsettled", "retrying", "called_off", "load", "seek_count", "held_in_memory"):
+        for name in ("in_flight", "unsettled", "called_off", "load", "seek_count", "held_in_memory"):
             ensure(getattr(self, name) >= 0, f"{self.source} has {getattr(self, name)} {name}")
         ensure(not self.blocked or self.paused is not None, f"{self.source} is blocked, so it is paused")
         first = min(self.tracker.dropped, default=NEVER)

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from reconsume.sidecar.core.lane.commits import Commits
-from reconsume.sidecar.core.lane.facts import LaneFacts, facts_of
+from reconsume.sidecar.core.lane.facts import LaneFacts, facts_of, oldest_tried
 from reconsume.sidecar.core.lane.long_waits import LongWaits
 from reconsume.sidecar.core.lane.outbox import Outbox
 from reconsume.sidecar.core.lane.ownership import Ownership
-from reconsume.sidecar.core.lane.partition import LanePartition
+from reconsume.sidecar.core.lane.partition import LanePartition, TriedRecord
 from reconsume.sidecar.core.lane.waiting import WaitingRecords
 from reconsume.sidecar.core.record import Partition
 
@@ -48,8 +48,13 @@ class ShownLane:
         return self._partitions.keys()
 
     def retried_in_place(self) -> int:
-        """Return how many records are delivered again from memory, and hold back what follows."""
-        return sum(partition.retrying for partition in self._partitions.values())
+        """Return how many records are delivered again from memory, and hold back what follows. For any thread."""
+        return sum(partition.retrying for partition in tuple(self._partitions.values()))
+
+    def retried_heads(self) -> list[TriedRecord]:
+        """Return the oldest record of each partition that is retried in place."""
+        heads = (oldest_tried(partition, self._waiting) for partition in self._partitions.values())
+        return [head for head in heads if head is not None]
 
     def put_off(self, steady_ms: int) -> frozenset[tuple[Partition, int]]:
         """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""

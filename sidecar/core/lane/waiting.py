@@ -41,7 +41,8 @@ class WaitingRecords:
         """Notes that a record is done, as `done` does, but returns the next one of its key: the caller lets it go. Each
         record of an ordered lane comes here, and a method of ours would be a call more."""
         self._withheld: dict[Partition, list[Record]] = {}
-        self._held: dict[Partition, list[Record]] = {}
+        self.held: dict[Partition, list[Record]] = {}
+        """By partition, the records that an operator holds, by offset."""
 
     @property
     def patience_ms(self) -> int:
@@ -100,7 +101,7 @@ class WaitingRecords:
 
     def hold(self, record: Record) -> None:
         """Keep a record that an operator holds."""
-        insort(self._held.setdefault(record.source, []), record, key=_OFFSET)
+        insort(self.held.setdefault(record.source, []), record, key=_OFFSET)
 
     def put_back(self, record: Record) -> None:
         """Forget a record of a queue whose turn had come: its copy is read again later."""
@@ -109,17 +110,17 @@ class WaitingRecords:
 
     def let_held(self, source: Partition, is_free: Callable[[Record], bool]) -> int:
         """Let held records of a partition go before all others, if nobody holds them now; return how many."""
-        held, free, stays = self._held.pop(source, ()), list[Record](), list[Record]()
+        held, free, stays = self.held.pop(source, ()), list[Record](), list[Record]()
         for record in held:
             (free if is_free(record) else stays).append(record)
         if stays:
-            self._held[source] = stays
+            self.held[source] = stays
         self.ready.put_first(free)
         return len(free)
 
     def waiting_at(self, source: Partition, offset: int) -> Record | None:
         """Return the record at an offset, if it waits for its time or its turn, or is held. Slow."""
-        ways = (self._delayed.all(), self._held.get(source, ()), self.ready.of(source))
+        ways = (self._delayed.all(), self.held.get(source, ()), self.ready.of(source))
         return next((one for one in chain(*ways) if one.source == source and one.offset == offset), None)
 
     def pick(self, record: Record) -> tuple[bool, int]:
@@ -127,9 +128,9 @@ class WaitingRecords:
         `DelayQueue.pick`."""
         until_ms = self._delayed.pick(record)
         self.ready.pick(record)
-        held = self._held.pop(record.source, [])
+        held = self.held.pop(record.source, [])
         if stays := [one for one in held if one is not record]:
-            self._held[record.source] = stays
+            self.held[record.source] = stays
         return len(stays) < len(held), until_ms
 
     def done(self, record: Record) -> None:
@@ -161,7 +162,7 @@ class WaitingRecords:
             self._in_place.drop(partitions)
         for source in partitions:
             self._withheld.pop(source, None)
-            self._held.pop(source, None)
+            self.held.pop(source, None)
 
     def take_back(self, source: Partition, *, withheld: bool) -> list[Record]:
         """Remove and return the records of a partition that can be fetched again.
@@ -206,7 +207,7 @@ class WaitingRecords:
         """Return how many records wait, by the topic that they were read from; without those behind their key."""
         counts = Counter(self._delayed.count_by_topic())
         counts.update(map(_TOPIC, self.ready))
-        for source, records in (*self._withheld.items(), *self._held.items()):
+        for source, records in (*self._withheld.items(), *self.held.items()):
             counts[source.topic] += len(records)
         return counts
 
@@ -228,8 +229,14 @@ class WaitingRecords:
             "delayed": self._delayed.all(),
             "behind": () if self._in_place is None else self._in_place.behind(),
             "withheld": (record for records in self._withheld.values() for record in records),
-            "held": (record for records in self._held.values() for record in records),
+            "held": (record for records in self.held.values() for record in records),
         }
+
+    def not_held(self) -> Iterator[Record]:
+        """Yield the records that wait, but for those that an operator holds and those behind them."""
+        held = {(source, record.offset) for source, records in self.held.items() for record in records}
+        behind = () if self._in_place is None else self._in_place.behind(held)
+        return chain(self.ready, self._delayed.all(), behind, *self._withheld.values())
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
@@ -237,7 +244,7 @@ class WaitingRecords:
         self._delayed.check()
         if self._in_place is not None:
             self._in_place.check()
-        for source, records in (*self._withheld.items(), *self._held.items()):
+        for source, records in (*self._withheld.items(), *self.held.items()):
             offsets = [record.offset for record in records]
             ensure(bool(offsets), f"{source} has withheld records, or no list of them")
             ensure(offsets == sorted(set(offsets)), f"the withheld records of {source} stand by their offsets")

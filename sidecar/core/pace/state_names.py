@@ -7,12 +7,17 @@ from typing import NamedTuple
 
 
 class State(StrEnum):
-    """The pace as `/status` and the metrics name it."""
+    """The pace. A probe is a part of its outage, so operators hear of `outage` where it is PROBING (`shown`)."""
 
     OPEN = "open"
     THROTTLED = "throttled"
     OUTAGE = "outage"
     PROBING = "probing"
+
+    @property
+    def shown(self) -> State:
+        """The state as `/status`, heartbeats, log lines and the metrics name it."""
+        return State.OUTAGE if self in AWAY else self
 
 
 class Cause(StrEnum):

@@ -227,8 +227,8 @@ class ResponseReader:
             judged = judged.judged
         if self._status >= 300 and self._size and self._rules.failure_text != "none":
             judged = explained(judged, self._type, self._noted, body, self._size, self._rules.failure_text)
-        found: Judged = judged
-        return found
+        settled: Judged = judged
+        return settled
 
     # Called by the parser.
 

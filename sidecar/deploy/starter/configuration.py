@@ -11,6 +11,7 @@ from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings.group_policy import flow
 from reconsume.sidecar.settings.load import STAND_INS, Layers, validate
 from reconsume.sidecar.settings.model import ROWS, Settings
+from reconsume.sidecar.settings.reference import MODELINE
 from reconsume.sidecar.settings.yaml_text import read_yaml
 
 SERVERS = ("kafka", "bootstrap.servers")
@@ -65,7 +66,7 @@ def answers_in(settings: Settings) -> Answers:
 LINES = (
     Line(("group",), "The service's consumer group. Its retry topics are named after it."),
     Line(("topics",), "The main topics that the service consumes."),
-    Line(("start",), "Where a new group begins: earliest or latest."),
+    Line(("start",), "Where a new group begins: earliest or latest.", ("push", PULL)),
     Line(("kafka",), "Any property of librdkafka. Keep passwords in files: `sasl.password.file: /run/password`."),
     Line(SERVERS, "The brokers: host:port, joined by commas."),
     Line(("deliver",), "How records reach the service."),
@@ -100,8 +101,8 @@ LINES = (
     Line(("operators", "audit_file"), "A file with one line for each change.", example="reconsume-audit.jsonl"),
 )
 SECTIONS = frozenset(line.path[:-1] for line in LINES)
-HEAD = """\
-# The configuration of Reconsume for the group {group}.
+HEAD = f"""\
+{MODELINE}# The configuration of Reconsume for the group {{group}}.
 # Check it by `reconsume config check`. All settings: `reconsume config schema --markdown`.
 
 """

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from reconsume.sidecar.doctor.findings import RIGHTS, Finding, ago, fail, listed, not_checked, ok, warn
+from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, listed, not_checked, ok, unseen, warn
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.group_policy.agreement import InForce, differences_of, group_settings, named
 from reconsume.sidecar.group_policy.state import Beat, ControlState
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.printable import plural
+from reconsume.sidecar.printable import ago, plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import Origin, agreed_values, differences, overridden
 from reconsume.sidecar.settings.policy import heartbeat_of
@@ -96,9 +96,7 @@ def holds(cluster: Cluster, state: ControlState | None, group: GroupShape, wall:
     findings = [finding for ident, record in live.items() for finding in judged_hold(ident, record, kept, wall)]
     findings += disobeyed(state, live, wall)
     if live and (hidden := set(group.topics) - settings.keys()):
-        findings.append(
-            not_checked(f"how long {listed(hidden)} keeps its records: DESCRIBE_CONFIGS is missing", RIGHTS)
-        )
+        findings.append(unseen(f"how long {listed(hidden)} keeps its records: DESCRIBE_CONFIGS is missing", RIGHTS))
     return findings or [ok("nothing is held")]
 
 

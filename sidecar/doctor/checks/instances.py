@@ -8,16 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
-from reconsume.sidecar.core.pace.state_names import outage_now
+from reconsume.sidecar.core.pace.state_names import State, outage_now
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.core.status import STOPPED
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.http.sidecar_connection import SidecarConnection
 from reconsume.sidecar.http.tokens import read_tokens
-from reconsume.sidecar.printable import plural
+from reconsume.sidecar.printable import ago, as_of, plural
 from reconsume.sidecar.settings.addresses import Listen
 from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 
@@ -39,7 +41,6 @@ JOIN = (
 MORE_FILES = (
     "raise its limit of open files (ulimit -n, LimitNOFILE, or the container runtime's), or lower deliver.concurrency"
 )
-PACES = ("outage", "probing")
 RUN = "start an instance"
 START = "start its service, or correct deliver.url and deliver.health_url"
 
@@ -63,6 +64,12 @@ def beating(name: str, beat: SubscriptionRecord, at: Now, local: str | None = No
 
     `local`: the instance whose `/status` is known. That is newer than its heartbeat, and tells of its service.
     """
+    age = as_of(at.wall_ms - beat.at)
+    for finding in _said_by(name, beat, at, local):
+        yield replace(finding, finding=f"{finding.finding}{age}")
+
+
+def _said_by(name: str, beat: SubscriptionRecord, at: Now, local: str | None) -> Iterator[Finding]:
     pace = beat.pace
     if name != local:
         paced = [] if pace is None else list(slowed(name, pace, at.wall_ms))
@@ -92,7 +99,7 @@ def slowed(name: str, pace: PaceTold, wall: int) -> Iterator[Finding]:
     said = f": {pace.reason}" if pace.reason else ""
     duration = ago(wall - pace.since)
     why = f", for {duration}{said}"
-    if pace.state in PACES:
+    if pace.state == State.OUTAGE:
         now = outage_now(pace.cause, is_idle=pace.idle_since is not None)
         none = "" if pace.idle_since is None else f" (none for {ago(wall - pace.idle_since)})"
         yield fail(f"{name} has been in an outage for {duration}; now {now}{none}{said}", "look at its service")

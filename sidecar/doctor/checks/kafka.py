@@ -15,19 +15,21 @@ import socket
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
 from reconsume.sidecar.core.progress_codec import NEEDED
-from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, listed, not_checked, ok, warn
+from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, listed, not_checked, ok, unseen, warn
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.connection import DENIED
 from reconsume.sidecar.kafka.client_config import consumer_config, producer_config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.committer.record_form import COMPRESSION, STRONGEST
 from reconsume.sidecar.kafka.credentials.reachability import Unreachable, answers, listed_in
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS, code_of, sentence_of
-from reconsume.topics.acls import Permission, Resource
+from reconsume.topics.acls import GroupShape, Permission, Resource, User, permissions_of
 from reconsume.topics.names import Names
 
 # --- reach -----------------------------------------------------------------------------------------------------------
@@ -83,40 +85,76 @@ TRY_ID = "~doctor"
 """The end of a transactional id that is only tried. No instance's name has a `~`, so no instance is fenced."""
 
 
-def rights(cluster: Cluster, rights: Sequence[Permission], mend: str) -> list[Finding]:
-    """Return a failure for each right that is missing. `mend` is the command that grants them."""
-    if not rights:
-        return [ok("none is needed in this mode")]
+ROLES = (User.SIDECAR, User.ADMIN, User.ONCALL, User.UI, User.SPARK, User.SERVICE)
+"""The one that the configuration is for, then the others, those with more rights first."""
+
+
+class RoleFound(NamedTuple):
+    """The role of the configured Kafka user, and which of its rights are missing. `asked`: whether the user named it.
+
+    `open`: the cluster has no authorizer.
+    """
+
+    user: User
+    missing: tuple[Permission, ...] = ()
+    asked: bool = False
+    open: bool = False
+
+
+def role_of(cluster: Cluster, group: GroupShape, asked: User | None) -> RoleFound:
+    """Return the role that the configured user has: the one `asked` for, else the first of ROLES that lacks no right,
+    else the one that lacks the fewest.
+
+    Rights on transactional ids are not looked at: Kafka tells them to nobody. Raises BrokerError.
+    """
+    wanted = {user: permissions_of(user, group) for user in (ROLES if asked is None else (asked,))}
+    if asked is None:  # a role without rights fits everybody
+        wanted = {user: planned for user, planned in wanted.items() if planned} or {User.SIDECAR: ()}
     authorizers = cluster.broker_settings("authorizer.class.name")  # to describe rules fails in no way without one
     if authorizers and not any(authorizers):
-        return [ok("the cluster has no authorizer: every user may do everything")]
-    wanted = {kind: [right.name for right in rights if right.resource is kind] for kind in Resource}
-    topics, denied = cluster.topics(wanted[Resource.TOPIC])
-    groups = cluster.groups(wanted[Resource.GROUP])
+        return RoleFound(next(iter(wanted)), asked=asked is not None, open=True)
+    every = {right for rights in wanted.values() for right in rights}
+    topics, denied = cluster.topics({right.name for right in every if right.resource is Resource.TOPIC})
+    names = {right.name for right in every if right.resource is Resource.GROUP}
+    groups = cluster.groups(names)
     operations = {(Resource.TOPIC, name): topic.operations for name, topic in topics.items()}
     operations |= {(Resource.TOPIC, name): frozenset() for name in denied}
-    operations |= {
-        (Resource.GROUP, name): groups[name].operations if name in groups else frozenset()
-        for name in wanted[Resource.GROUP]
-    }
-    findings = list(lacking(rights, operations, mend))
-    ids = [right for right in rights if right.resource is Resource.TRANSACTIONAL_ID]
-    for right in ids:
-        if right.prefixed:
-            findings += on_transactions(cluster.kafka, right, mend)
-    if untried := [right for right in ids if not right.prefixed]:
-        text = f"{listed(map(str, untried))}: to try it would end a redrive that runs"
-        findings.append(not_checked(text, f"nothing, if `{hint('dlq redrive')}` works"))
-    return findings or [ok(f"all {len(rights)} that are needed are there")]
+    operations |= {(Resource.GROUP, name): groups[name].operations if name in groups else frozenset() for name in names}
+    found = [RoleFound(user, tuple(lacking(rights, operations)), asked is not None) for user, rights in wanted.items()]
+    return min(found, key=lambda one: len(one.missing))  # of equal ones the first
 
 
 def lacking(
-    wanted: Iterable[Permission], operations: Mapping[tuple[Resource, str], frozenset[str]], mend: str
-) -> Iterator[Finding]:
-    """Yield a failure for each right that is not among the operations that Kafka has named."""
+    wanted: Iterable[Permission], operations: Mapping[tuple[Resource, str], frozenset[str]]
+) -> Iterator[Permission]:
+    """Yield each right that is not among the operations that Kafka has named."""
     for right in wanted:
         if right.operation not in operations.get((right.resource, right.name), {right.operation}):
-            yield fail(f"missing: {right}", mend)
+            yield right
+
+
+def rights(cluster: Cluster, group: GroupShape, role: RoleFound, mend: str) -> list[Finding]:
+    """Return a failure for each right that the role needs and the user lacks. `mend` is the command that grants them.
+
+    It never gives more than the role has: a person who reads is not to become a sidecar.
+    """
+    planned = permissions_of(role.user, group)
+    if not planned:
+        return [ok("none is needed in this mode")]
+    if role.open:
+        return [ok("the cluster has no authorizer: every user may do everything")]
+    is_plain = role.asked or role.user is User.SIDECAR
+    fits = "" if is_plain else f" (of the role {role.user}, which fits this user best; --role names another)"
+    findings = [fail(f"missing: {right}{fits}", mend) for right in role.missing]
+    ids = [right for right in planned if right.resource is Resource.TRANSACTIONAL_ID]
+    for right in ids:
+        if right.prefixed:
+            findings += on_transactions(cluster.kafka, right, mend)
+    if findings:
+        return findings
+    untried = listed(str(right) for right in ids if not right.prefixed)
+    text = f"all {len(planned)} that the role {role.user} needs are there"
+    return [ok(f"{text}, but {untried}, which is not tried: that would end a redrive that runs" if untried else text)]
 
 
 def on_transactions(kafka: Mapping[str, str], right: Permission, mend: str) -> Iterator[Finding]:
@@ -152,12 +190,12 @@ def limits(cluster: Cluster, kafka: Mapping[str, str], posted: Collection[str] =
         text = (
             f"posts to /v1/retry are limited as for Kafka's default: the limits of {listed(hidden)} are not to be seen"
         )
-        findings.append(not_checked(text, "give this user DESCRIBE_CONFIGS on them, if their records may be larger"))
+        findings.append(unseen(text, "give this user DESCRIBE_CONFIGS on them, if their records may be larger"))
     brokers = cluster.broker_configs()
     findings += [*timeouts(kafka, brokers), *metadata(brokers)]
     if not numbers(brokers, METADATA):
         mend = "give this user DESCRIBE_CONFIGS on the cluster"
-        findings.append(not_checked("the brokers' own limits are not for this user to see", mend))
+        findings.append(unseen("the brokers' own limits are not for this user to see", mend))
     return findings or [ok("none is lower than what is written")]
 
 
@@ -220,14 +258,15 @@ def clock(cluster: Cluster, names: Names) -> list[Finding]:
     topics, denied = cluster.topics([names.ready])
     if names.ready not in topics:
         why = "this user may not see it" if denied else "it does not exist"
-        mend = RIGHTS if denied else hint("topics apply")
-        return [not_checked(f"it takes {names.ready}, and {why}", mend)]
+        say = unseen if denied else not_checked
+        return [say(f"it takes {names.ready}, and {why}", RIGHTS if denied else hint("topics apply"))]
     leaders = topics[names.ready].leaders
     partitions = {leader: number for number, leader in enumerate(leaders) if leader >= 0}
     try:
         differences = measured(cluster.kafka, names, partitions)
     except KafkaException as error:
-        return [not_checked(sentence_of(error), RIGHTS)]
+        say = unseen if code_of(error) in DENIED else not_checked
+        return [say(sentence_of(error), RIGHTS)]
     if not differences:
         return [not_checked(f"{names.ready} does not carry the broker's time", "see the check of topics")]
     return [judged(broker, *topics) for broker, topics in sorted(differences.items())]

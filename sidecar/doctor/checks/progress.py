@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from confluent_kafka import Message
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, listed, not_checked, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, fail, hidden_topics, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -24,8 +24,9 @@ from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Offset, Pa
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.scan import Bounds, ScanClient, partition_of
-from reconsume.sidecar.printable import plural
+from reconsume.sidecar.printable import ago, plural
 from reconsume.topics.acls import GroupShape
+from reconsume.topics.names import Kind
 from reconsume.topics.removed import removed_role
 from reconsume.topics.retry_headers import RETRY_DUE_AT
 from reconsume.topics.transitions import UNREADABLE
@@ -279,9 +280,13 @@ def relayed(group: GroupShape) -> tuple[str, ...]:
 
 
 def removed(group: GroupShape, described: ConsumerGroup | None) -> Iterator[str]:
-    """Yield the topics of members that are levels of main topics that left the configuration: sidecars empty them."""
+    """Yield the topics of members that are levels which left the ladder, or levels of main topics which left the
+    configuration: sidecars empty them."""
     for member in () if described is None else described.members:
-        yield from (name for name in member.topics if removed_role(group.names, name, group.topics) is not None)
+        for name in member.topics:
+            role = group.names.role(name, group.topics)
+            if (role is not None and role.kind is Kind.LEVEL) or removed_role(group.names, name, group.topics):
+                yield name
 
 
 def other(cluster: Cluster, partitions: Sequence[PartitionName], name: str, group: ConsumerGroup) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -15,10 +16,11 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.pace.state_names import Cause, State
 from reconsume.sidecar.core.record import Now, Partition
 from reconsume.sidecar.core.undelivered import Age, stalled
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, listed, not_checked, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn
+from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
-from reconsume.sidecar.printable import plural
+from reconsume.sidecar.printable import ago, plural
 from reconsume.topics.instance_sums import DEAD_LETTERS_MS, FAILURES_MS, InstanceSums, TopicLag
 from reconsume.topics.policy_record import PaceTold
 
@@ -71,7 +73,7 @@ def failures(state: ControlState | None, at: Now) -> list[Finding]:
     look = f"see `{hint('retries list')}`, and the log of the service"
     if state is not None and any(beat.record.retried_in_place for beat in state.beats.running(at.wall_ms).values()):
         unlisted = f"retries in place are not in `{hint('retries list')}`"
-        look = f"{unlisted}: the lines `failure` in the log name id and reason"
+        look = f"{unlisted}: `{hint('retries list --blocked')}` names some, and the lines `failure` in the log all"
     findings = list(missing)
     for name, count in sorted(attempts.items()):
         share = failed[name] / count if count else 0
@@ -111,7 +113,12 @@ def lag(state: ControlState | None, topics: Collection[str], at: Now) -> list[Fi
     away = tuple(
         beat.record.sums for beat in beats.values() if beat.record.sums is not None and is_away(beat.record.pace)
     )
-    findings = [*missing, *waiting(newest(sums), topics, frozenset(newest(away)))] if sums else list(missing)
+    named = retried_in_place({name: beat.record for name, beat in beats.items()}, 0).named
+    blocking = {Partition(*one.source): one for one in reversed(named) if one.source is not None}
+    stalls = waiting(newest(sums), topics, frozenset(newest(away)), blocking, at.wall_ms)
+    findings = [*missing, *stalls] if sums else list(missing)
+    if sums and state is not None and state.holds.in_force(at.wall_ms).records:
+        findings[-1] = replace(findings[-1], finding=f"{findings[-1].finding}; what operators hold is not counted")
     return dated(findings, sums, oldest_ms)
 
 
@@ -129,9 +136,16 @@ def newest(sums: Sequence[InstanceSums]) -> dict[Partition, TopicLag]:
 
 
 def waiting(
-    lags: Mapping[Partition, TopicLag], topics: Collection[str], away: Collection[Partition] = ()
+    lags: Mapping[Partition, TopicLag],
+    topics: Collection[str],
+    away: Collection[Partition] = (),
+    blocking: Mapping[Partition, Blocking] = MappingProxyType({}),
+    wall_ms: int = 0,
 ) -> Iterator[Finding]:
-    """Yield the findings about main topics. `away`: partitions of instances that deliver nothing in an outage."""
+    """Yield the findings about main topics. `away`: partitions of instances that deliver nothing in an outage.
+
+    `blocking`: by partition, the record that fails longest in place, seen from `wall_ms` (epoch ms).
+    """
     ages = [Age(source, lag.oldest) for source, lag in lags.items()]
     # Of the other partitions of an instance only the oldest is known, and not its number.
     ages += [Age(Partition(lag.topic, -1 - lag.partition), lag.next) for lag in lags.values() if lag.next is not None]
@@ -142,7 +156,10 @@ def waiting(
             continue
         grows = ", and this grows" if lags[source].grows else ""
         topic, number = source
-        yield warn(f"{topic}[{number}]: its oldest undelivered record has waited for {ago(waited_ms)}{grows}", STALLED)
+        text = f"{topic}[{number}]: its oldest undelivered record has waited for {ago(waited_ms)}{grows}"
+        if (one := blocking.get(source)) is not None:
+            text += f"; {one.head.id} is retried in place: {one.fails(wall_ms)}"
+        yield warn(text, STALLED)
     known = {source.topic for source in lags}
     if unknown := set(topics) - known:
         yield not_checked(f"no running instance has a partition of {listed(unknown)}", START)

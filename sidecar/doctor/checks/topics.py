@@ -21,12 +21,12 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.doctor.findings import Finding, ago, fail, hidden_topics, listed, not_checked, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, fail, hidden_topics, listed, not_checked, ok, unseen, warn
 from reconsume.sidecar.group_policy.levels import leftovers, unowned_queues
 from reconsume.sidecar.hints import hint, suggestion
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, source_of
-from reconsume.sidecar.printable import plural
+from reconsume.sidecar.printable import ago, plural
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.names import ALIKE, Kind, alike
 from reconsume.topics.specs import TopicSpec, group_specs
@@ -103,7 +103,7 @@ def owns(
             yield absent(spec, group)
     hidden = [name for name in described if name not in configs]
     if hidden:
-        yield not_checked(
+        yield unseen(
             f"the settings of {plural(len(hidden), 'topic')} are not for this user to see (DESCRIBE_CONFIGS): "
             f"{listed(hidden)}",
             f"run doctor, or {hint('topics check')}, as the group's admin",

@@ -1,4 +1,4 @@
-"""Read and create access rules (ACLs) of the cluster, as plain values. No rule is ever removed."""
+"""Read and create access rules (ACLs) of the cluster, as plain values, and delete those of a group that ends."""
 
 from __future__ import annotations
 
@@ -42,6 +42,10 @@ class Rule(msgspec.Struct, frozen=True):
     host: str = ANY_HOST
 
 
+class HiddenRulesError(BrokerError):
+    """This user may not read the access rules, or the cluster has none: nothing can be compared with them."""
+
+
 class Acls:
     """The access rules of a cluster."""
 
@@ -49,7 +53,10 @@ class Acls:
         self._connection = connection
 
     def found(self) -> tuple[Rule, ...]:
-        """Return every rule on topics, groups and transactional ids. Raises BrokerError if they cannot be read."""
+        """Return every rule on topics, groups and transactional ids.
+
+        Raises HiddenRulesError if this user may not see them, and BrokerError if they cannot be read.
+        """
         anything: Any = None  # the client's types require text, but it takes None for all
         everything = AclBindingFilter(
             ResourceType.ANY,
@@ -68,7 +75,9 @@ class Acls:
             if not bindings:
                 self._expect_to_see()
         except KafkaException as error:
-            raise BrokerError(f"the access rules cannot be read: {self._why(error)}") from error
+            hidden = code_of(error) in (KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.SECURITY_DISABLED)
+            failure = HiddenRulesError if hidden else BrokerError
+            raise failure(f"the access rules cannot be read: {self._why(error)}") from error
         return tuple(rule_of(binding) for binding in bindings if binding.restype in KINDS)
 
     def _expect_to_see(self) -> None:
@@ -98,6 +107,20 @@ class Acls:
                 results[wanted[binding]] = ""
         return results
 
+    def delete(self, rules: Sequence[Rule]) -> dict[Rule, str]:
+        """Delete exactly these rules. Return for each the broker's reason for a refusal; empty if it is gone."""
+        filters = {filter_of(rule): rule for rule in rules}
+        if not filters:
+            return {}
+        results = dict.fromkeys(rules, "")
+        futures = self._connection.client.delete_acls(list(filters), request_timeout=ANSWER_SECONDS)
+        for rule_filter, future in futures.items():
+            try:
+                self._connection.answer(future)
+            except KafkaException as error:
+                results[filters[rule_filter]] = self._why(error)
+        return results
+
     def _why(self, error: KafkaException) -> str:
         if code_of(error) in SILENT:
             return self._connection.silence()
@@ -124,6 +147,13 @@ def rule_of(binding: Any) -> Rule:
         allow=binding.permission_type == AclPermissionType.ALLOW,
         host=binding.host,
     )
+
+
+def filter_of(rule: Rule) -> AclBindingFilter:
+    """Return what matches this rule and no other."""
+    kind = AclPermissionType.ALLOW if rule.allow else AclPermissionType.DENY
+    pattern, operation = ResourcePatternType[rule.pattern.upper()], AclOperation[rule.operation]
+    return AclBindingFilter(TYPES[rule.resource], rule.name, pattern, rule.principal, rule.host, operation, kind)
 
 
 def binding_of(principal: str, right: Permission) -> AclBinding:

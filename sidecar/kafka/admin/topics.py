@@ -1,4 +1,7 @@
-"""Create topics, grow the policy topic, delete records: all changes of topics that Reconsume makes. None is deleted."""
+"""Create, grow and delete topics, and delete records and consumer groups: all such changes that Reconsume makes.
+
+Topics and consumer groups are deleted with the whole group alone (`group delete`).
+"""
 
 from __future__ import annotations
 
@@ -91,6 +94,32 @@ class TopicAdmin:
             else:
                 results.append(CreateResult(name, done))
         return tuple(results)
+
+    def delete(self, names: Sequence[str]) -> dict[str, str]:
+        """Delete topics. Return the broker's reason for each that it refuses; empty for one that is gone."""
+        if not names:
+            return {}
+        futures = self._connection.client.delete_topics(
+            list(names), operation_timeout=ANSWER_SECONDS, request_timeout=ANSWER_SECONDS
+        )
+        return self._refusals(futures, KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+    def delete_groups(self, names: Sequence[str]) -> dict[str, str]:
+        """Delete consumer groups. Kafka refuses one that has members. Return the same as `delete`."""
+        if not names:
+            return {}
+        futures = self._connection.client.delete_consumer_groups(list(names), request_timeout=ANSWER_SECONDS)
+        return self._refusals(futures, KafkaError.GROUP_ID_NOT_FOUND)
+
+    def _refusals(self, futures: Mapping[str, Future[Any]], gone: int) -> dict[str, str]:
+        refused = dict.fromkeys(futures, "")
+        for name, future in futures.items():
+            try:
+                self._connection.answer(future, 2 * ANSWER_SECONDS)
+            except KafkaException as error:
+                if code_of(error) != gone:
+                    refused[name] = sentence_of(error)
+        return refused
 
     def _await_listed(self, created: Collection[str]) -> None:
         until = time.monotonic() + LISTED_WITHIN

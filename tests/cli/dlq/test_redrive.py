@@ -114,8 +114,8 @@ def test_missing_topics_are_one_sentence_with_the_mend(kafka: Broker, tmp_path: 
     gone = reconsume("dlq", "list", "-c", file, "--set", "group=nobody-has-this")
     assert (gone.exit_code, gone.stdout) == (1, "")
     assert (
-        f"nobody-has-this-DLQ: missing, or not for this user to see; `reconsume topics apply -c {file}` creates"
-        in gone.stderr
+        f"nobody-has-this-DLQ: missing, or not for this user to see; `reconsume topics apply -c {file} "
+        "--set group=nobody-has-this` creates what is missing" in gone.stderr
     )
 
 

@@ -62,11 +62,11 @@ def values(result: Result) -> dict[str, tuple[object, str]]:
 def test_show_says_where_each_value_comes_from(call: Call, topic: str) -> None:
     assert call("policy", "set", "concurrency=9", "--yes", "--who", "ann").exit_code == 0
     shown = call("policy", "show", RECONSUME_RETRY__MAX_DEATHS="5")
-    found = values(shown)
+    current = values(shown)
     assert shown.exit_code == 0
-    assert found["concurrency"] == (9, "policy")
-    assert (found["max_deaths"], found["timeout"]) == ((5, "file"), ("20s", "file"))
-    assert found["max_reconsume_times"] == (16, "default")
+    assert current["concurrency"] == (9, "policy")
+    assert (current["max_deaths"], current["timeout"]) == ((5, "file"), ("20s", "file"))
+    assert current["max_reconsume_times"] == (16, "default")
     assert "set by ann at 20" in shown.stderr
 
 

@@ -20,6 +20,7 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.queues.queue_listing import Wanted, read_waiting
 from reconsume.sidecar.settings import load
 from reconsume.sidecar.settings.policy import build_policy
+from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
 from tests.support.kafka.broker import Broker
@@ -168,6 +169,23 @@ def test_what_is_retried_in_place_is_counted_for_it_is_in_no_queue(
     result = call("list", "--blocked")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "1 record is retried in place, in no queue and not listed: `reconsume find" in result.stderr
+
+
+def test_the_records_that_are_retried_in_place_are_listed_first_with_how_they_fail(
+    call: Call, kafka: Broker, group: str, queue: str
+) -> None:
+    policy, now = Names(group).policy, wall()
+    create_topic(kafka.bootstrap, policy, 2)
+    head = InPlaceTold("orders:0:5", 12, now, now - 90_000, "http-500", base64.b64encode(b"ada").decode())
+    stuck = SubscriptionRecord({"orders": "*"}, now - 40_000, retried_in_place=3, in_place=(head,))
+    produce(kafka.bootstrap, policy, [Out(render_record(stuck), instance_key("pod-0"), partition=0)])
+    produce(kafka.bootstrap, queue, [queue_copy(queue, b"bob", 2, 1)])
+    result = call("list", "--blocked")
+    first, second = rows(result)
+    assert (first["id"], first["key"], first["times"], first["due"]) == ("orders:0:5", "ada", 12, now)
+    assert (first["reason"], first["behind"], first["in_place"], second["in_place"]) == ("http-500", None, True, False)
+    assert "3 records are retried in place (as of 4" in result.stderr
+    assert "those that fail longest are listed first" in result.stderr
 
 
 def test_a_group_without_queues_says_so(call: Call, group: str) -> None:

@@ -36,10 +36,10 @@ def test_an_option_stands_before_between_or_after_the_words(file: Path, words: l
     assert values(shown.stdout)["group"] == "billing"
 
 
-def test_the_option_nearest_to_the_command_wins(file: Path) -> None:
-    shown = reconsume("-o", "json", "-c", "nowhere.yaml", "config", "show", "-c", file, "-o", "tsv")
-    assert shown.exit_code == 0
-    assert shown.stdout.startswith("key\tvalue\torigin\n")
+def test_an_option_before_and_behind_the_name_of_the_command_is_given_twice(file: Path) -> None:
+    shown = reconsume("-o", "json", "config", "show", "-c", file, "-o", "tsv")
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert "--output is given more than once: json and tsv; it takes one value" in shown.stderr
 
 
 def test_every_set_counts_and_the_later_wins(file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -141,12 +142,39 @@ def test_apply_leaves_a_topic_that_differs_as_it_is(topics: Call, kafka: Broker,
     create_topic(kafka.bootstrap, name, 1, {"cleanup.policy": "compact", "retention.ms": "1000"})
     applied = topics("apply", "--yes")
     found = rows(applied)
-    assert applied.exit_code == 0
+    assert applied.exit_code == 3, "a Job must not be green while a topic loses records"
     assert found[name]["result"] == "differs"
     assert found[f"{group}-RETRY-1s"]["result"] == "created"
     assert "1 of 6 topics differ" in applied.stderr
     config = Cluster({"bootstrap.servers": kafka.bootstrap}).find([name])[name].config
     assert (config["cleanup.policy"], config["retention.ms"]) == ("compact", "1000")
+    assert topics("apply", "--yes").exit_code == 3
+    repairs = [row["repair"] for row in map(json.loads, topics("check").stdout.splitlines())]
+    begin = ["--bootstrap-server", kafka.bootstrap, "--alter"]
+    assert len(repairs) > 3
+    assert all(shlex.split(text)[1:4] == begin for text in repairs), "each can be pasted"
+
+
+def test_apply_widens_what_is_narrow_when_it_is_told_to_and_still_reports_what_else_differs(
+    topics: Call, kafka: Broker, group: str
+) -> None:
+    topics("apply", "--yes")
+    cluster = Cluster({"bootstrap.servers": kafka.bootstrap})
+    narrow, odd = f"{group}-RETRY-1m", f"{group}-RETRY-1s"
+    sound = cluster.find([narrow, odd])
+    for name, more in ((narrow, {}), (odd, {"retention.ms": "1000"})):
+        kept = ("cleanup.policy", "message.timestamp.type", "retention.ms", "retention.bytes", "max.message.bytes")
+        delete_topics(kafka.bootstrap, name)
+        create_topic(kafka.bootstrap, name, 1, {key: sound[name].config[key] for key in kept} | more)
+    assert topics("apply", "--yes").exit_code == 3
+    assert rows(topics("apply", "--widen", "--dry-run"))[narrow]["result"] == "would be grown"
+    assert cluster.find([narrow])[narrow].partitions == 1
+    widened = topics("apply", "--widen", "--yes")
+    assert widened.exit_code == 3, "the retention of the other one still differs"
+    assert {name: rows(widened)[name]["result"] for name in (narrow, odd)} == {narrow: "grown", odd: "grown"}
+    assert "1 of 6 topics differ" in widened.stderr
+    until(lambda: cluster.find([narrow])[narrow].partitions == 2, SECONDS, "the topic has its partitions")
+    assert {row["topic"] for row in map(json.loads, topics("check").stdout.splitlines())} == {odd}
 
 
 def test_check_says_all_that_is_wrong_with_a_topic_and_how_to_mend_it(topics: Call, kafka: Broker, group: str) -> None:

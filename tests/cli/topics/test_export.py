@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from reconsume.sidecar.cli.costs import cost_of
 from reconsume.sidecar.cli.exports import kafka_topics_commands, terraform_topics
-from reconsume.sidecar.cli.topics import cost_of, unused_levels, warnings_of
+from reconsume.sidecar.cli.topics import unused_levels, warnings_of
 from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.names import Kind
 from reconsume.topics.specs import Source, TopicSpec, group_specs
 from tests.conftest import MakeTopic
@@ -43,6 +45,54 @@ def test_topics_are_exported_as_apply_would_create_them(
         spec = document["spec"]
         assert (found[name].partitions, found[name].replication) == (spec["partitions"], spec["replicas"])
         assert {key: str(value) for key, value in spec["config"].items()}.items() <= found[name].config.items()
+
+
+OFFLINE = ("topics", "export", "--format", "terraform")
+
+
+def test_topics_are_exported_without_a_broker_where_the_main_topics_are_described(tmp_path: Path) -> None:
+    file = write_good(tmp_path)
+    words = ("-c", file, "--set", "topics=[orders, bills]", "--set", "kafka.bootstrap.servers=127.0.0.1:1")
+    once = reconsume(*words, *OFFLINE, "--partitions", "orders=12,bills=2", "--replicas", "3")
+    assert once.exit_code == 0, once.stderr
+    topics = json.loads(once.stdout)["resource"]["kafka_topic"]
+    sources = [Source("orders", 12, 3, 1_048_588, 2), Source("bills", 2, 3, 1_048_588, 2)]
+    settings = good(tmp_path, "topics=[orders, bills]")
+    assert topics.keys() == {spec.name for spec in group_specs(settings.names, sources, settings.delays)}
+    assert {topic["partitions"] for topic in topics.values()} == {6, 2}
+    assert {topic["replication_factor"] for topic in topics.values()} == {3}
+    again = reconsume(*words, *OFFLINE, "--partitions", "bills=2", "--partitions", "orders=12")
+    assert again.stdout == once.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--partitions", "orders"), "must be TOPIC=NUMBER, like orders=12"),
+        (("--partitions", "orders=0"), "must be TOPIC=NUMBER"),
+        (("--partitions", "orders=1,orders=2"), "gives orders more than once: 1 and 2"),
+        (("--partitions", "bills=1"), "--partitions lacks orders"),
+        (("--partitions", "orders=1,bills=1"), "names bills, which is no main topic"),
+        (("--replicas", "3"), "--replicas goes with --partitions"),
+    ],
+)
+def test_what_describes_no_main_topic_is_wrong_usage(tmp_path: Path, given: tuple[str, ...], says: str) -> None:
+    shown = reconsume("-c", write_good(tmp_path), *OFFLINE, *given)
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert says in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("topics", "export", "--format", "kafka-topics", "--partitions", "orders=1"), ("acls", "export")]
+)
+def test_commands_carry_the_login_of_whoever_runs_them(tmp_path: Path, words: tuple[str, ...]) -> None:
+    shown = reconsume("-c", write_good(tmp_path), *words, "--command-config", "my admin.properties")
+    assert shown.exit_code == 0, shown.stderr
+    begin = "--bootstrap-server localhost:9092 --command-config 'my admin.properties' --"
+    assert all(begin in line for line in shown.stdout.splitlines())
+    assert (
+        reconsume("-c", write_good(tmp_path), *words[:2], "--command-config", "f", "--format", "strimzi").exit_code == 2
+    )
 
 
 def test_rights_are_exported_without_a_broker(tmp_path: Path) -> None:
@@ -96,7 +146,7 @@ def test_terraform_has_a_resource_for_each_topic() -> None:
 
 
 COSTS = {
-    (): "cost: 10 topics, 56 partitions, 168 replicas, 23 rights",
+    (): "cost: 10 topics, 56 partitions, 168 replicas, 80 rights",
     ("retry.levels=ladder",): "cost: 20 topics, 116 partitions, 348 replicas",
     ("retry.levels=table",): "cost: 22 topics",
     ("retry.ladder=[5s, 10s, 30s]",): "cost: 7 topics",
@@ -108,7 +158,7 @@ COSTS = {
 def test_a_plan_says_what_the_topics_of_a_group_cost(tmp_path: Path, sets: tuple[str, ...], says: str) -> None:
     settings = good(tmp_path, *sets)
     specs = group_specs(settings.names, [Source("orders", 12, 3, 1_000_000, 2)], settings.delays)
-    sentence = cost_of(settings, specs)
+    sentence = cost_of(settings, specs, group_of(settings))
     assert sentence.startswith(says), sentence
 
 
@@ -128,7 +178,8 @@ def test_a_plan_says_what_the_topics_of_a_group_cost(tmp_path: Path, sets: tuple
 def test_a_plan_says_how_many_copies_a_record_costs_that_uses_up_its_retries(
     tmp_path: Path, sets: tuple[str, ...], copies: str
 ) -> None:
-    assert cost_of(good(tmp_path, *sets), ()).endswith(f"; a record that uses up its retries is copied {copies}")
+    settings = good(tmp_path, *sets)
+    assert cost_of(settings, (), group_of(settings)).endswith(f"; a record that uses up its retries is copied {copies}")
 
 
 def test_a_plan_warns_where_short_waits_have_no_level(tmp_path: Path) -> None:

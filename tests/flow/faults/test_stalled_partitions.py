@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from confluent_kafka import Producer
 
+from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.service.behaviours import FAIL, OK, by_name
+from tests.support.sidecar.cli import for_group
 from tests.support.sidecar.process import SidecarProcess
 
 OLD = 15.0
@@ -65,3 +69,29 @@ def test_a_partition_whose_first_record_fails_in_place_forever_is_seen(
     sidecar.until(lambda: undelivered_for(sidecar, group.main).get(0, 0) > OLD, 60, "the partition is old")
     assert undelivered_for(sidecar, group.main)[1] == 0
     assert metric(sidecar, "undelivered_seconds", group.main, 0) > OLD
+
+
+def test_a_hold_and_its_release_leave_a_failing_record_as_old_as_it_was(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
+) -> None:
+    """Given a key that is retried in place, when an operator holds it and lets it go, then its age goes on."""
+    group = create_group(new_group(), partitions=1, also=(Kind.POLICY,))
+    service = start_service(by_name({"poison": (FAIL,)}))
+    ordered = {"order": "key", "outage_failures": None}
+    sidecar = start_sidecar(group, service.url, overrides={"deliver": ordered})
+    command = {"deliver": {"url": "http://127.0.0.1:1/", **ordered}}
+    producer = Producer({"bootstrap.servers": group.bootstrap})
+    producer.produce(group.main, b"poison:0", b"ada", partition=0)
+    producer.produce(group.main, b"good:0", b"ada", partition=0)
+    producer.flush(30)
+    sidecar.until(lambda: undelivered_for(sidecar, group.main).get(0, 0) > OLD, 60, "the key is old")
+
+    held = for_group(tmp_path, group, "hold", "--key", "ada", "--for", "1h", "--why", "looking", "--yes", **command)
+    assert held.exit_code == 0, held.stderr
+    sidecar.until(lambda: undelivered_for(sidecar, group.main).get(0) == 0, 60, "it is held, and does not wait")
+    before = len(service.ledger.deliveries())
+    released = for_group(tmp_path, group, "release", "--all", "--yes", **command)
+    assert released.exit_code == 0, released.stderr
+
+    sidecar.until(lambda: len(service.ledger.deliveries()) > before, 60, "it is tried again")
+    assert undelivered_for(sidecar, group.main)[0] > OLD, "nothing was done since it began to wait"

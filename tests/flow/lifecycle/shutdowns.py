@@ -113,7 +113,7 @@ def service_gone(play: Play) -> Deletion:
     play.service.process.kill()
     play.service.process.wait(60)
     play.produce(IN_FLIGHT, RECORDS)
-    play.sidecar.until(lambda: play.sidecar.status()["pace"] in ("outage", "probing"), SOON, "the outage is noticed")
+    play.sidecar.until(lambda: play.sidecar.status()["pace"] == "outage", SOON, "the outage is noticed")
     return play.pod.delete()
 
 

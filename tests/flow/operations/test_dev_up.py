@@ -101,7 +101,7 @@ def test_the_readmes_way_leads_from_init_to_a_redrive(tmp_path: Path) -> None:
             told(*produce, "{}", folder=tmp_path)
             until(lambda: answered(tmp_path, 200) == 1, SECONDS, "the service has the record")
         told(*produce, '{"while": "down"}', folder=tmp_path)
-        until(lambda: pace() in ("outage", "probing"), SECONDS, "the killed service is an outage")
+        until(lambda: pace() == "outage", SECONDS, "the killed service is an outage")
         with service(code, tmp_path):
             until(lambda: answered(tmp_path, 200) == 2, SECONDS, "the record has waited for the service")
             told(*produce, "no json", folder=tmp_path)

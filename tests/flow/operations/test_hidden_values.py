@@ -10,7 +10,7 @@ from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import UNUSED, create_group
 from tests.support.kafka.topic_io import Out, produce
-from tests.support.service.behaviours import Answer, by_name
+from tests.support.service.behaviours import FAIL, Answer, by_name
 from tests.support.sidecar.policy import set_policy, write
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.view_rows import wall
@@ -56,6 +56,7 @@ PARTITION = (
         "parked_keys",
         "undelivered_for",
         "retried_in_place",
+        "in_place",
     ),
 )
 OPEN = {
@@ -137,3 +138,21 @@ def test_each_field_of_each_read_is_open_or_needs_a_token(
     assert seen - GATED - OPEN == set()
     (held,) = sidecar.request("GET", "/v1/holds", token=False).json["holds"]
     assert (held["what"], held["who"]) == (f"topic={group.main} key=(hidden)", "ann")
+
+
+def test_the_key_of_a_record_that_is_retried_in_place_needs_a_token(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    group = create_group(new_group(), partitions=1, also=UNUSED)
+    service = start_service(by_name({"poison": (FAIL,)}))
+    sidecar = start_sidecar(group, service.url, overrides={"deliver": {"order": "key"}})
+    produce(group.bootstrap, group.main, [Out(b"poison:0", f"key-{MARK}".encode())])
+
+    def heads(*, token: bool) -> list[dict[str, Any]]:
+        partitions = sidecar.request("GET", "/status", token=token).json["partitions"]
+        return [one["in_place"] for one in partitions if one["in_place"]]
+
+    [signed_in] = sidecar.until(lambda: heads(token=True), SECONDS, "it is retried in place")
+    [visitor] = heads(token=False)
+    assert (signed_in["id"], signed_in["key"]) == (visitor["id"], b64encode(f"key-{MARK}".encode()).decode())
+    assert "key" not in visitor

@@ -49,7 +49,7 @@ def refused(new_group: FreshGroup, start_service: StartService, start_sidecar: S
     sidecar.until(lambda: service.in_flight == ALONE, 15, "the slow start is over")
     service.retire(ALONE)
     gone, before = time.monotonic(), wall()
-    pace_is(sidecar, "outage", "probing")
+    pace_is(sidecar, "outage")
     status = sidecar.status()
     assert status["pace_reason"] == "connection-refused"
     assert before - 2_000 < status["pace_since"] <= wall()
@@ -97,7 +97,7 @@ def failing(new_group: FreshGroup, start_service: StartService, start_sidecar: S
     produce(group.bootstrap, group.main, values("good", LOAD))
     sidecar.until(lambda: len(service.ledger.taken()) > 50, 15, "it works")
     service.script = lambda _request: FAIL
-    pace_is(sidecar, "outage", "probing")
+    pace_is(sidecar, "outage")
     assert sidecar.status()["pace_reason"] == f"{ROW} failures in a row, the last http-500"
     probes = 'reconsume_pace_changes_total{state="probing"}'
     sidecar.until(lambda: sidecar.metric(probes) >= 8, 15, "eight probes have failed")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.modes.test_ordered_park import put
+from tests.support.kafka.group_topics import create_specs, specs_of
 from tests.support.kafka.topic_io import dump
 from tests.support.proof.audited import violations
 from tests.support.proof.quiet import await_quiet
@@ -48,3 +50,17 @@ def test_a_key_that_fails_in_place_waits_in_its_queue_once_the_group_has_a_ladde
     await_quiet(group, 30)
     assert sidecar.stop().code == 0
     assert violations(group, tmp_path, {**IN_PLACE, "retry": {"ordered_ladder": ["1s", "2s"]}}) == []
+
+
+def test_a_ladder_whose_queue_topics_were_created_just_before_is_applied_and_nobody_reads_that_it_was_refused(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    """An instance looks at the topics of the cluster once a minute: what it knows of them may be that old."""
+    group = with_policy(replace(new_group(), delays=()))
+    sidecar = start_sidecar(group, start_service(BadFails()).url, overrides=IN_PLACE)
+    follows(sidecar, ordered_ladder=None)
+    create_specs(group.bootstrap, [spec for spec in specs_of(replace(group, queued=True)) if spec.kind is Kind.ORDERED])
+    set_policy(group, **LADDER)
+    follows(sidecar, ordered_ladder=["1s", "2s"])
+    assert "is not applied" not in sidecar.log()
+    assert sidecar.stop().code == 0

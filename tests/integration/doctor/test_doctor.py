@@ -58,7 +58,7 @@ def test_what_fails_ends_with_1_and_has_a_line_and_a_mend(topics: GroupTopics, t
     assert shown.exit_code == 1
     assert {name for name, row in rows.items() if row["status"] == "fail"} == {"service", "topics"}
     assert rows["topics"]["finding"].startswith(f"{topics.dlq}: cleanup.policy is compact and must be delete")
-    assert rows["topics"]["repair"].startswith("kafka-configs.sh --alter")
+    assert rows["topics"]["repair"].startswith("kafka-configs.sh --bootstrap-server ")
     assert [found["status"] for found in rows["topics"]["findings"]] == ["fail"]
 
 

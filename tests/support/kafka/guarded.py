@@ -29,7 +29,7 @@ from tests.support.deadline import until
 from tests.support.kafka.proxy import KafkaProxy
 from tests.support.kafka.topic_io import SECONDS
 
-USERS = ("sidecar", "relay", "service", "spark", "admin", "ui", "nobody", "redriver")
+USERS = ("sidecar", "relay", "service", "spark", "admin", "ui", "oncall", "nobody", "redriver")
 PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 JAAS = " ".join([f"{PLAIN_LOGIN} required", *(f'user_{name}="{name}-{CANARY}"' for name in USERS)]) + ";"
 GUARDED = {

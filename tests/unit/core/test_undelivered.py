@@ -82,12 +82,62 @@ def test_a_paused_partition_grows_old_for_every_reason_but_a_hold(because: Becau
 def test_time_on_hold_does_not_count_and_counting_begins_when_the_hold_is_over() -> None:
     watched, held = Watched(), main(5, pause=Pause(5, NEVER, Because.HELD))
     assert [watched.look(held, 9, seconds) for seconds in (0, 1_000)] == [0, 0]
-    assert [watched.look(main(5), 9, seconds) for seconds in (1_001, 1_060)] == [1, 60]
+    assert [watched.look(main(5), 9, seconds) for seconds in (1_001, 1_060)] == [0, 59]
 
 
-def test_the_records_that_a_hold_has_kept_back_begin_anew_too() -> None:
+def test_the_age_before_a_hold_of_the_whole_partition_counts_again_once_it_is_over() -> None:
+    watched, held = Watched(), main(5, pause=Pause(5, NEVER, Because.HELD))
+    assert [watched.look(main(5), 9, seconds) for seconds in (0, 100)] == [0, 100]
+    assert [watched.look(held, 9, seconds) for seconds in (100, 500)] == [0, 0]
+    assert [watched.look(main(5), 9, seconds) for seconds in (500, 530)] == [100, 130]
+
+
+FAILS = {"in_flight": 1, "retrying": 1}
+
+
+def test_a_record_that_fails_in_place_is_as_old_after_a_hold_of_its_key_as_before_it() -> None:
+    """Given 90 s of failures and a hold of 400 s, then the age goes on from 90 s when the hold is over."""
     watched = Watched()
-    watched.look(main(5, 6, on_hold=1), 6, 0)
+    failing, held = main(5, 6, oldest=5, **FAILS), main(5, 6, on_hold=1, oldest_held=5, retrying=1)
+    assert [watched.look(failing, 6, seconds) for seconds in (0, 90)] == [0, 90]
+    assert [watched.look(held, 6, seconds) for seconds in range(90, 490, 100)] == [0, 0, 0, 0]
+    assert [watched.look(failing, 6, seconds) for seconds in (490, 500, 560)] == [90, 100, 160]
+
+
+def test_the_end_of_another_keys_hold_does_not_make_a_failing_record_young() -> None:
+    watched = Watched()
+    both = main(5, 9, on_hold=1, oldest_held=6, oldest=5, **FAILS)
+    assert [watched.look(both, 9, seconds) for seconds in (0, 90)] == [0, 90]
+    assert [watched.look(main(5, 9, oldest=5, **FAILS), 9, seconds) for seconds in (100, 110)] == [100, 110]
+    assert watched.look(main(6, 9, oldest=6), 9, 110) == 10, "the other one was held until then"
+    assert watched.age(main(6, 9, oldest=6), 140) == 40
+
+
+def test_a_held_record_far_behind_a_failing_one_leaves_its_age_alone() -> None:
+    watched = Watched()
+    assert watched.look(main(5, 6, oldest=5, **FAILS), 6, 0) == 0
+    far = main(5, 90, on_hold=1, oldest_held=80, oldest=5, **FAILS)
+    assert [watched.look(far, 90, seconds) for seconds in (50, 60, 70)] == [50, 60, 70]
+
+
+def test_what_was_held_behind_the_first_record_leaves_the_time_of_the_hold_out_too() -> None:
+    watched = Watched()
+    held = main(5, 8, on_hold=3, oldest_held=5)
+    assert [watched.look(held, 8, seconds) for seconds in (0, 300)] == [0, 0]
+    assert watched.look(main(5, 8, oldest=5), 8, 310) == 0
+    assert [watched.look(main(6, 8, oldest=6), 8, seconds) for seconds in (320, 350)] == [10, 40]
+
+
+def test_a_new_owner_does_not_count_the_time_before_a_hold_that_it_has_found() -> None:
+    watched = Watched()
+    assert watched.look(main(5, 6, on_hold=1, oldest_held=5), 6, 0) == 0
+    released = main(5, 6, oldest=5, oldest_at_ms=WALL - 900_000)
+    assert [watched.look(released, 6, seconds) for seconds in (10, 40)] == [0, 30]
+
+
+def test_the_records_that_a_hold_has_kept_back_from_the_first_begin_at_its_end() -> None:
+    watched = Watched()
+    watched.look(main(5, 6, on_hold=1, oldest_held=5), 6, 0)
     released = main(5, 6, oldest=5)
     assert [watched.look(released, 6, seconds) for seconds in (1_000, 1_030)] == [0, 30]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from reconsume.sidecar.clock import utc, wall
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent
 from reconsume.sidecar.core.pace.pace import WELL_FOR_MS, Cause, Change, Pace, State
 from reconsume.sidecar.delivery import pace_monitor
@@ -29,7 +30,7 @@ UP = Change(State.PROBING, State.OPEN, "", 2_000)
 def test_an_outage_is_logged_with_its_cause_and_what_it_costs(
     cause: Cause, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_change(DOWN._replace(cause=cause), 3)
+    log_change(DOWN._replace(cause=cause), 3, wall())
     (record,) = caplog.records
     assert says in record.getMessage()
     assert vars(record)["cause"] == str(cause)
@@ -58,7 +59,23 @@ def test_a_pace_that_flaps_is_logged_at_once_and_then_summed_up(
         ("pace-open", 9),
         ("pace-outage", 1),
     ]
-    assert "the pace changed 9 times; now deliveries go on" in lines[1]["message"]
+    assert lines[1]["message"].startswith("the pace changed 9 times")
+    assert "since then deliveries go on" in lines[1]["message"]
+
+
+def test_a_change_that_is_logged_later_says_when_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    at = wall() - 12_400
+    log_change(DOWN, 3, at)
+    log_change(DOWN, 3, at, 4)
+    alone, last = caplog.records
+    assert alone.getMessage().startswith("12s ago: an outage: the service is unreachable")
+    assert last.getMessage().startswith("the pace changed 4 times, the last time 12s ago; since then an outage: ")
+    assert {vars(line)["changed_at"] for line in caplog.records} == {utc(at, "%Y-%m-%dT%H:%M:%SZ")}
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_probe_is_a_part_of_its_outage_for_whoever_looks(state: State) -> None:
+    assert state.shown is (State.OUTAGE if state is State.PROBING else state)
 
 
 def test_the_cause_of_an_outage_changes_with_what_its_probes_show() -> None:

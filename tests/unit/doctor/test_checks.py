@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,17 @@ from reconsume.sidecar.doctor.checks.control_log import instances_differ, policy
 from reconsume.sidecar.doctor.checks.kafka import judged, lacking, metadata, packing, timeouts
 from reconsume.sidecar.doctor.checks.progress import neighbours, retention_of, strangers
 from reconsume.sidecar.doctor.checks.topics import differing
-from reconsume.sidecar.doctor.findings import Finding, Report, Status, ago, fail, listed, ok, warn
+from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, listed, ok, warn
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Topic
 from reconsume.sidecar.kafka.credentials.reachability import diagnosed
+from reconsume.sidecar.printable import ago
 from reconsume.sidecar.settings.group_policy import agreed_values
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import heartbeat_of
-from reconsume.topics.acls import Operation, Permission, Resource, User
+from reconsume.topics.acls import Operation, Permission, Resource
 from reconsume.topics.agreement import SettingsHeard, SettingsRecord, digest_of
 from reconsume.topics.policy_record import Heard, InstanceHeard, ObeysTold, PolicyHeard, PolicyRecord
 from reconsume.topics.specs import Source, queue_spec
@@ -91,14 +93,14 @@ def test_a_question_of_several_checks_is_asked_once_and_its_fault_is_everybodys(
 
 
 def test_without_kafka_its_checks_are_not_checked(tmp_path: Path) -> None:
-    reports = unreachable(kafka_checks(good(tmp_path), User.SIDECAR, lambda _spec, _found: []))
+    reports = unreachable(kafka_checks(good(tmp_path), None, lambda _spec, _found: [])[0])
     assert {report.status for report in reports} == {Status.NOT_CHECKED}
     assert [check.name for check in local_checks(good(tmp_path))] == ["kafka", "service"]
 
 
 def test_a_broadcast_is_not_asked_for_topics_that_it_has_not(tmp_path: Path) -> None:
     settings = good(tmp_path, "deliver.broadcast=true")
-    names = {check.name for check in kafka_checks(settings, User.SIDECAR, lambda _spec, _found: [])}
+    names = {check.name for check in kafka_checks(settings, None, lambda _spec, _found: [])[0]}
     assert not names & {"clock", "instances-differ", "policy"}
 
 
@@ -118,7 +120,7 @@ def test_a_queue_that_is_narrower_than_its_main_topic_stops_records_and_a_wider_
 ) -> None:
     spec = queue_spec("billing-ORDERED-orders", Source("orders", 3, 1, 1_000_000, 1))
     topic = Topic(spec.name, partitions, 1, spec.config)
-    found = list(differing(spec, topic, spec.config, compare))
+    found = list(differing(spec, topic, spec.config, partial(compare, servers="kafka:9092")))
     assert [finding.status for finding in found] == ([] if status is None else [status])
     assert all("its main topic has 3" in finding.finding and finding.mend for finding in found)
 

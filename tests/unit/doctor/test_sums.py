@@ -8,7 +8,9 @@ import pytest
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
 from reconsume.sidecar.doctor.findings import Report, Status
-from reconsume.sidecar.group_policy.state import ControlState
+from reconsume.sidecar.group_policy.state import ControlState, control_record
+from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
+from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.instance_sums import (
     LARGEST,
     InstanceSums,
@@ -59,10 +61,13 @@ def test_the_share_of_failures_is_that_of_all_instances(sums: list[InstanceSums]
     assert "the oldest sum is 42s old" in one.finding
 
 
-def test_of_retries_in_place_the_log_is_named_and_no_list_which_would_be_empty() -> None:
+def test_of_retries_in_place_the_list_of_blocked_keys_and_the_log_are_named() -> None:
     stuck = SubscriptionRecord({"orders": "*"}, NOW.wall_ms, sums=failed(36, 37), retried_in_place=1)
     (one,) = failures(state_of(InstanceHeard("pod-0", stuck), at=NOW.wall_ms), NOW)
-    assert one.mend.startswith("retries in place are not in `reconsume retries list`: the lines `failure` in the log")
+    assert one.mend == (
+        "retries in place are not in `reconsume retries list`: `reconsume retries list --blocked` names some, and the "
+        "lines `failure` in the log all"
+    )
 
 
 def test_a_topic_that_fails_is_named_with_its_reasons_the_most_frequent_first() -> None:
@@ -117,6 +122,25 @@ def test_a_lag_that_grows_says_so() -> None:
     assert "orders[3]: its oldest undelivered record has waited for 7m, and this grows" in str(
         lag(heard(waits(3, 420, grows=True)), ["orders"], NOW)
     )
+
+
+def test_a_stall_names_the_record_that_is_retried_in_place_there() -> None:
+    head = InPlaceTold("orders:3:17", 40, NOW.wall_ms, NOW.wall_ms - 420_000, "http-409", "YWRh")
+    beat = SubscriptionRecord({"orders": "*"}, NOW.wall_ms, sums=waits(3, 420), retried_in_place=1, in_place=(head,))
+    finding = str(lag(state_of(InstanceHeard("pod-0", beat), at=NOW.wall_ms), ["orders"], NOW))
+    assert (
+        "for 7m; orders:3:17 is retried in place: 40 attempts failed, the last with http-409; the next one is due"
+        in finding
+    )
+
+
+def test_while_something_is_held_the_finding_says_that_this_does_not_count() -> None:
+    state, now = heard(waits(0, 1)), NOW.wall_ms
+    hold = HoldRecord(now, now + 60_000, "why", "ann", topic="orders")
+    state.apply(control_record(hold_key("h"), render_hold(hold), 9, now), now)
+    (one,) = lag(state, ["orders"], NOW)
+    assert one.status is Status.OK
+    assert "; what operators hold is not counted (of 1 instance" in one.finding
 
 
 Records = ControlState | None

@@ -152,10 +152,10 @@ def test_exactly_one_pace_is_the_present_one(world: World) -> None:
     def paces() -> dict[str, float]:
         return {key[1][0][1]: value for key, value in world.samples().items() if key[0] == "reconsume_pace"}
 
-    assert paces() == {"open": 1, "throttled": 0, "outage": 0, "probing": 0}
+    assert paces() == {"open": 1, "throttled": 0, "outage": 0}
     world.give(world.main, "orders", fresh("orders"))
     world.outside.answer(NotSent("connection-refused"))
-    assert paces() == {"open": 0, "throttled": 0, "outage": 1, "probing": 0}
+    assert paces() == {"open": 0, "throttled": 0, "outage": 1}
 
 
 def test_each_change_of_the_pace_is_counted(world: World) -> None:

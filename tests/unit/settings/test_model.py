@@ -38,11 +38,6 @@ def test_settings_are_frozen(tmp_path: Path) -> None:
         settings.retry.max_deaths = 9
 
 
-def test_a_second_entry_for_a_topic_replaces_the_first(tmp_path: Path) -> None:
-    settings = good(tmp_path, "topics=[{name: a, tags: X}, b, {name: a, tags: Y}]")
-    assert [(topic.name, topic.tags) for topic in settings.topics] == [("a", "Y"), ("b", "*")]
-
-
 LADDER = "retry.ladder=[7s, 1h30m, 7s]"
 LEVELS = {
     "the ladder's": ((), (7_000, 5_400_000)),

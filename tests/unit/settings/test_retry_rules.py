@@ -37,7 +37,10 @@ REFUSED = [
     ("retry.rules=[{}]", "retry.rules[0].name: is required"),
     ("retry.rules=[{name: a, wait: 3s}]", "retry.rules[0].wait: unknown key; known here: name, topics"),
     ("retry.rules=[{name: a b}]", "retry.rules[0].name = a b: must be a name"),
-    ("retry.rules=[{name: a}, {name: a}]", "two rules are called a"),
+    (
+        "retry.rules=[{name: a}, {name: a}]",
+        "retry.rules[1] = {…}: a is in [0] of this list already; a rule is changed by its name",
+    ),
     ("retry.rules=[{name: a, reasons: [no stock]}]", "retry.rules[0].reasons[0] = no stock: must be a class"),
     ("retry.rules=[{name: a, reasons: http-409}]", "retry.rules[0].reasons = http-409: must be a list"),
     ("retry.rules=[{name: a, topics: ['*', '/']}]", "retry.rules[0].topics[1] = /: must be a main topic"),

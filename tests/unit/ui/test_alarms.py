@@ -6,9 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
-from reconsume.sidecar.doctor.checks.instances import slowed
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.doctor.checks.instances import beating, slowed
+from reconsume.sidecar.group_policy.blocking import retried_in_place
 from reconsume.sidecar.ui.overview import OVERDUE, Alarm, alarms, attempts_told
 from reconsume.sidecar.ui.templating import moment
+from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.instance_sums import InstanceSums, TopicFailures
 from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 
@@ -84,8 +87,34 @@ def test_each_cause_of_an_outage_has_a_text_of_its_own(cause: str, says: str) ->
 def test_the_attempts_of_all_running_instances_are_added_up_with_what_is_retried_in_place() -> None:
     sums = InstanceSums(NOW, [TopicFailures("orders", 20, 18, {"http-409": 18})])
     stuck, silent = beat(sums=sums, retried_in_place=1), beat(ago=60_000, sums=sums, retried_in_place=5)
-    assert attempts_told({"a": stuck, "b": stuck, "c": silent}, NOW - 60_000) == (40, 36, [("http-409", 36)], 2)
+    assert attempts_told({"a": stuck, "b": stuck, "c": silent}, NOW - 60_000) == (
+        *(40, 36, [("http-409", 36)], 2),
+        NOW - 1_000,
+    )
     assert attempts_told({"a": beat()}, NOW - 60_000) is None
+
+
+STUCK = InPlaceTold("orders:0:5", 12, NOW + 2_000, NOW - 185_000, "http-500", "YWRh")
+
+
+def test_a_record_that_blocks_its_key_for_a_minute_is_an_alarm_that_names_it_and_how_it_fails() -> None:
+    young = replace(STUCK, id="orders:1:9", since=NOW - 59_000)
+    (alarm,) = seen(billing=beat(in_place=(STUCK, young), retried_in_place=2))
+    assert alarm.text == "Blocked: what follows orders:0:5 waits for it (key ada)"
+    assert alarm.text_without_key == "Blocked: what follows orders:0:5 waits for it"
+    assert alarm.reason == "12 attempts failed, the last with http-500; the next one is due in 3s"
+    assert (alarm.since, alarm.record, alarm.at) == (STUCK.since, "orders:0:5", NOW - 1_000)
+    (alarm,) = seen(billing=beat(in_place=(replace(STUCK, held=True),)))
+    assert alarm.reason == "12 attempts failed, the last with http-500; an operator holds it"
+
+
+@pytest.mark.parametrize(("ago", "says"), [(9_000, ""), (40_000, " (as of 40s ago)")])
+def test_a_sentence_of_an_older_heartbeat_gives_its_age(ago: int, says: str) -> None:
+    retried = retried_in_place({"a": beat(ago=ago, in_place=(STUCK,), retried_in_place=3)}, NOW - 60_000)
+    assert retried.sentence(NOW) == f"3 records are retried in place{says}"
+    assert retried.named[0].fails(NOW).endswith(f"the next one is due in 2s{says}")
+    finding = [one.finding for one in beating("a", beat(AWAY, ago=ago), Now(NOW, 0))]
+    assert finding[0].endswith(f": connection refused{says}")
 
 
 def test_two_causes_at_a_time_are_two_alarms() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.lane.in_place_queues import OrderBy
 from reconsume.sidecar.core.lane.partition import Because
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
@@ -284,6 +285,23 @@ def test_a_partition_that_is_stopped_lets_go_what_waits_in_its_lines_and_fetches
     rig.settle()
     assert rig.part(ORDERS).tracker.snapshot() == Progress(5)
     assert rig.lane.ownership.load == 0
+
+
+def test_a_lane_names_the_oldest_record_that_it_retries_in_place_and_whether_it_is_held() -> None:
+    rig = rig_of(b"a", b"k" * 90)
+    for outcome in (FAIL, FAIL):
+        rig.answer(outcome)
+    (head,) = rig.lane.shown.retried_heads()
+    shown = head.shown()
+    assert (shown.id, shown.times, shown.reason, shown.key, shown.cut) == ("orders:0:0", 1, FAIL.reason, "YQ==", False)
+    assert (shown.since, shown.due) == (rig.now.wall_ms, rig.now.wall_ms + INTERVAL)
+    rig.lane.hold(Holds([Hold("h", key=b"a")]), rig.now)
+    rig.run(INTERVAL)
+    assert [one.shown().held for one in rig.lane.shown.retried_heads()] == [True]
+    rig.lane.hold(Holds([]), rig.now)
+    rig.answer_all()
+    rig.settle()
+    assert rig.lane.shown.retried_heads() == []
 
 
 def test_a_partition_knows_how_many_of_its_records_are_being_retried_in_place() -> None:

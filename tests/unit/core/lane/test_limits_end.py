@@ -7,7 +7,7 @@ keep back nothing but themselves.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import pytest
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.lane.in_place_queues import OrderBy
 from reconsume.sidecar.core.lane.memory import REFUSED_SHARE
-from reconsume.sidecar.core.lane.partition import Because
+from reconsume.sidecar.core.lane.partition import Because, TriedRecord
 from reconsume.sidecar.core.lane.paused import CHECK_ROOM_EVERY_MS
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
 from reconsume.sidecar.core.pace.pace import AWAY, SLOW_FOR_MS, State
@@ -186,9 +186,10 @@ def slow(rig: Rig, on: bool) -> None:
     rig.gate.pace.slowed = on
 
 
-def retry(rig: Rig, on: bool) -> None:
-    for source in PARTS[:2]:
-        rig.part(source).retrying = int(on)
+def retry(rig: Rig, on: bool, sources: Collection[Partition] = PARTS[:2]) -> None:
+    for source in PARTS:
+        tried = {0: TriedRecord(record(0, source=source), 0, "http-500")}
+        rig.part(source).tried = tried if on and source in sources else {}
 
 
 def refuse(rig: Rig, on: bool) -> None:
@@ -224,8 +225,7 @@ def test_more_partitions_that_retry_make_the_share_of_each_smaller_and_fewer_mak
     rig.assign(*PARTS)
     seen = []
     for retrying in (1, 4, 2):
-        for number, source in enumerate(PARTS):
-            rig.part(source).retrying = int(number < retrying)
+        retry(rig, True, PARTS[:retrying])
         seen.append(rig.lane.memory.limit_of(rig.part(PARTS[0])).most)
     assert seen == [ROOM // 4, ROOM // 16, ROOM // 8]
 

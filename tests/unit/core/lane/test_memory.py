@@ -8,10 +8,11 @@ from typing import NamedTuple
 import pytest
 
 from reconsume.sidecar.core.lane.memory import AdmissionLimit, LaneMemory
-from reconsume.sidecar.core.lane.partition import Because, LanePartition, Pause
+from reconsume.sidecar.core.lane.partition import Because, LanePartition, Pause, TriedRecord
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.progress import Progress, ProgressTracker
 from reconsume.sidecar.core.record import NEVER, Partition
+from tests.sim.samples import record
 
 ROOM = 1_001
 """Odd, so that halves and quarters are not whole."""
@@ -41,7 +42,8 @@ def memory_of(
     memory = LaneMemory(room, partitions, pace, ordered=ordered)
     for source, part in parts.items():
         one = partitions[source] = LanePartition(source, 1, ProgressTracker(Progress(0)), None, "main")
-        one.held_in_memory, one.retrying, one.done_a_second = part.held, part.retrying, part.done_a_second
+        one.held_in_memory, one.done_a_second = part.held, part.done_a_second
+        one.tried = {offset: TriedRecord(record(offset), 0, "http-500") for offset in range(part.retrying)}
         one.paused, one.blocked = part.paused, part.blocked
         memory.add(one, part.load)
     memory.hold(Counter({source: part.refused for source, part in parts.items() if part.refused}))
