@@ -45,6 +45,9 @@ KNOWN_WITHIN = 30.0
 """Seconds that the lanes wait for the group's settings and holds at the start. Then they deliver by the configuration's
 values, because a policy topic without a leader must not stop the records. In strict mode they keep waiting."""
 
+MISSING_MS = 180_000
+"""ms without a heartbeat of its own in the log after which an instance says so: the others count it as gone."""
+
 ORDERED_LADDER = "ordered_ladder"
 """The key of the ladder that keeps the order. One that was ended is there as null, or among what was."""
 
@@ -82,6 +85,8 @@ class FollowedLog:
         self._live: tuple[LiveSettings, ...] = ()
         self._newer_logged = False
         """Whether it was logged that heartbeats of a newer version cannot be read. Each instance sends one a minute."""
+        self._missing_since: int | None = clock().steady_ms
+        """Since when the log lacks a heartbeat of this instance (steady ms). None: it has one, or that was logged."""
 
     def begin_again(self) -> ControlState:
         """Note that the log is read from its first record, and return what it said before.
@@ -120,6 +125,19 @@ class FollowedLog:
         """Return the time now by the clock of the log, so that all instances agree who is silent (epoch ms)."""
         here = self._clock()
         return here.wall_ms if self._ahead is None else here.steady_ms + self._ahead
+
+    def look_for_own(self) -> None:
+        """Log once that no heartbeat of this instance came back, though it was looked for each minute."""
+        here = self._clock().steady_ms
+        if self._instance in self.state.beats.running(self.now()):
+            self._missing_since = here
+        elif self._missing_since is not None and here - self._missing_since >= MISSING_MS:
+            self._missing_since = None
+            text = (
+                "no heartbeat of this instance came back from the policy topic for %s s: no other instance follows its "
+                "settings; look at its right to write there"
+            )
+            _LOG.warning(text, MISSING_MS // 1000, extra={"event": "heartbeat-missing"})
 
     def live_settings(self) -> tuple[LiveSettings, ...]:
         """Return the settings of the live instances, the newest first; while the log is read again, those before."""
@@ -368,6 +386,7 @@ class PolicyController:
             self._draining.rejoin(levels_of(self.settings))
             self._read_draining()
         if self._log.is_read:
+            self._log.look_for_own()
             self._differing.compare(self._log.state, self._log.now(), self.in_force)
             self._note_obeyed()
             self._look_again(candidates)

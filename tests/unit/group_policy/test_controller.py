@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.group_policy.controller import FollowedLog
 from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.levels import Undrained
 from reconsume.sidecar.settings.group_policy import levels_of
@@ -23,6 +25,7 @@ from reconsume.topics.policy_record import (
     SubscriptionRecord,
     parse_record,
 )
+from tests.support.control_log import said
 from tests.support.sidecar.policy_desk import LEVELS, SETS, Seen, policy, run
 from tests.support.sidecar.settings import good
 
@@ -397,6 +400,19 @@ def test_settings_that_cannot_be_applied_are_skipped_and_named_until_they_can_be
         run(good(tmp_path, *SETS), work)
     (line,) = caplog.records
     assert line.__dict__["event"] == "settings-refused"
+
+
+def test_an_instance_whose_heartbeats_do_not_come_back_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Given a log without a heartbeat of this instance, then it is named after three minutes, until one comes back."""
+    steady = 0
+    log = FollowedLog("me", lambda: Now(10**9 + steady, steady))
+    for steady in range(0, 400_000, 20_000):
+        log.look_for_own()
+    assert [record.__dict__["event"] for record in caplog.records] == ["heartbeat-missing"]
+    for record in said(InstanceHeard("me", SubscriptionRecord({}, 1)), at=10**9 + steady):
+        log.hear(record, live=True)
+    log.look_for_own()
+    assert len(caplog.records) == 1
 
 
 def test_the_log_gets_the_own_settings_once_if_it_lacks_them_with_the_rank_that_they_had(tmp_path: Path) -> None:
