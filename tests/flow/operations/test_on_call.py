@@ -24,7 +24,8 @@ from tests.support.sidecar.redrive import dead_letter
 
 READS = (
     "doctor", "topics check", "topics plan", "acls plan", "policy show", "explain --live", "holds", "audit",
-    "find --key a", "retries list", "retries stats", "retries list --blocked", "dlq list", "dlq show {id}", "dlq export",
+    "find --key a", "retries list", "retries stats", "retries list --blocked", "dlq list", "dlq show {id}",
+    "dlq export",
 )  # fmt: skip
 """The commands of the runbook that change nothing."""
 CHANGES = ("hold --all --for 1m --why test --yes", "release --all", "dlq redrive --yes")
@@ -42,7 +43,7 @@ def group(guarded: GuardedKafka) -> GroupTopics:
 
 
 def shape_of(group: GroupTopics) -> GroupShape:
-    return GroupShape(group.names, group.mains, group.delays)
+    return GroupShape(group.names, group.mains, group.delays, view=True)
 
 
 def called(folder: Path, group: GroupTopics, guarded: GuardedKafka, user: str, line: str) -> Result:
