@@ -404,12 +404,12 @@ def test_settings_that_cannot_be_applied_are_skipped_and_named_until_they_can_be
 
 def test_an_instance_whose_heartbeats_do_not_come_back_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     """Given a log without a heartbeat of this instance, then it is named after three minutes, until one comes back."""
-    steady = 0
-    log = FollowedLog("me", lambda: Now(10**9 + steady, steady))
-    for steady in range(0, 400_000, 20_000):
+    clock = [0]
+    log = FollowedLog("me", lambda: Now(10**9 + clock[0], clock[0]))
+    for clock[0] in range(0, 400_000, 20_000):
         log.look_for_own()
     assert [record.__dict__["event"] for record in caplog.records] == ["heartbeat-missing"]
-    for record in said(InstanceHeard("me", SubscriptionRecord({}, 1)), at=10**9 + steady):
+    for record in said(InstanceHeard("me", SubscriptionRecord({}, 1)), at=10**9 + clock[0]):
         log.hear(record, live=True)
     log.look_for_own()
     assert len(caplog.records) == 1
