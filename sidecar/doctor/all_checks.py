@@ -76,10 +76,10 @@ def local_checks(settings: Settings, *, deliver: bool = False) -> list[Check]:
     return checks
 
 
-def kafka_checks(settings: Settings, asked: User | None, compare: topics.Compare) -> tuple[list[Check], FindRole]:
+def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compare) -> tuple[list[Check], FindRole]:
     """Return the checks that need Kafka's answers, and what finds the role of the user.
 
-    `asked`: the role that the configured Kafka user should have; None: found out by its rights.
+    `preset`: the role that the configured Kafka user should have; None: found out by its rights.
     """
     cluster = Cluster(settings.kafka, "reconsume-doctor")
     log = Once(ControlLog(settings.kafka, settings.names, "reconsume-doctor").read_if_there)
@@ -92,7 +92,7 @@ def kafka_checks(settings: Settings, asked: User | None, compare: topics.Compare
     def group() -> GroupShape:
         return group_of(group_settings(settings, state_of(log), now().wall_ms).settings)
 
-    role = Once(lambda: kafka.role_of(cluster, group(), asked))
+    role = Once(lambda: kafka.role_of(cluster, group(), preset))
 
     def rights() -> list[Finding]:
         grant = hint(f"acls apply --role {role().user} --principal User:{name}")
@@ -228,6 +228,8 @@ def called(check: Check) -> Report:
     """Run one check to its end, whatever it raises, and return its report."""
     try:
         return Report(check.name, tuple(check.call()))
+    except DeniedError as denied:
+        return Report(check.name, (unseen(str(denied), ASK_ADMIN),))
     except ReconsumeError as fault:
         return Report(check.name, (fail(str(fault)),))
     except Exception as fault:  # noqa: BLE001 - one check's fault must not hide what the others find
