@@ -59,9 +59,9 @@ def test_two_sidecars_follow_what_the_command_line_sets_within_seconds(
     assert result.exit_code == 0, result.stderr
     for pod in pods:
         follows(pod, max_reconsume_times=0, concurrency=7)
-        found = policy_of(pod)
-        assert (found["who"], found["origins"]["max_reconsume_times"]) == ("ann", "policy")
-        assert found["was"] == {"max_reconsume_times": 2, "concurrency": 256}
+        current = policy_of(pod)
+        assert (current["who"], current["origins"]["max_reconsume_times"]) == ("ann", "policy")
+        assert current["was"] == {"max_reconsume_times": 2, "concurrency": 256}
         assert pod.status()["policy"]["refused"] == []
     produce(group.bootstrap, group.main, [b"poison:%d" % number for number in range(10)])
     pods[0].until(lambda: len(dump(group.bootstrap, group.dlq)) == 10, 15, "the first failure is the last")
