@@ -16,12 +16,13 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.doctor.checks import kafka, progress, topics
-from reconsume.sidecar.doctor.checks.control_log import holds, in_force, policy, subscriptions
+from reconsume.sidecar.doctor.checks.control_log import holds, instances_differ, policy
 from reconsume.sidecar.doctor.checks.instances import instances
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, not_checked, ok, unseen
 from reconsume.sidecar.errors import BrokerError, ReconsumeError
+from reconsume.sidecar.group_policy.agreement import group_settings
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
@@ -51,7 +52,7 @@ OF_BROADCAST: Mapping[str, str] = {
     "groups": "a broadcast shares nothing",
 }
 """What is said of a broadcast, which has no topics of its own, instead of a check."""
-NOT_OF_BROADCAST = ("clock", "subscriptions", "failures", "dead-letters", "lag", "policy", "holds")
+NOT_OF_BROADCAST = ("clock", "instances-differ", "failures", "dead-letters", "lag", "policy", "holds")
 """Checks that a broadcast does not have at all."""
 
 
@@ -84,13 +85,12 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
     log = Once(ControlLog(settings.kafka, settings.names, "reconsume-doctor").read_if_there)
     relay = settings.deliver.mode == "relay"
     posted = settings.topic_names if relay else ()
-    own = {topic.name: topic.tags for topic in settings.topics}
     listen, token_file = settings.api.listen, settings.api.token_file
     timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     name = settings.kafka.get("sasl.username", "NAME")
 
     def group() -> GroupShape:
-        return group_of(in_force(state_of(log), settings))
+        return group_of(group_settings(settings, state_of(log), now().wall_ms).settings)
 
     role = Once(lambda: kafka.role_of(cluster, group(), preset))
 
@@ -108,10 +108,10 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
         Check("overdue", lambda: progress.overdue(cluster, group())),
         Check("transactions", lambda: topics.transactions(cluster, group(), timeout)),
         Check("groups", lambda: progress.groups(cluster, group())),
-        Check("subscriptions", lambda: subscriptions(log(), own, now())),
+        Check("instances-differ", lambda: instances_differ(log(), settings, now().wall_ms)),
         Check("instances", lambda: instances(state_of(log), settings.group, listen, token_file, now())),
         *([] if relay else sum_checks(log, settings)),
-        Check("policy", lambda: policy(log(), settings)),
+        Check("policy", lambda: policy(log(), settings, now().wall_ms)),
         Check("holds", lambda: holds(cluster, log(), group(), now().wall_ms)),
         Check("view", lambda: topics.dead_view(cluster, group())),
     ]

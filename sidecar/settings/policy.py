@@ -7,9 +7,12 @@ import socket
 from collections.abc import Mapping
 
 from reconsume.sidecar.core.policy import InPlace, Policy
+from reconsume.sidecar.settings.group_policy import agreed_values, follows_instances
 from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.agreement import digest_of
 from reconsume.topics.levels import numbered
 from reconsume.topics.outputs import AllowedOutputs
+from reconsume.topics.policy_record import SubscriptionRecord, heartbeat_subscription
 
 
 def build_policy(settings: Settings, instance: str) -> Policy:
@@ -53,6 +56,23 @@ def in_place_of(settings: Settings) -> InPlace | None:
     if settings.deliver.order == "none" or settings.queued:
         return None
     return InPlace(settings.retry.ordered_interval, settings.retry.ordered_max_times)
+
+
+def heartbeat_of(settings: Settings) -> SubscriptionRecord:
+    """Return what an instance's heartbeats say of its configuration."""
+    subscription, digest = heartbeat_subscription({topic.name: topic.tags for topic in settings.topics})
+    return SubscriptionRecord(
+        subscription,
+        subscribed=digest,
+        at=0,
+        lock_timeout=settings.longest_release,
+        drain_timeout=settings.longest_drain,
+        settings=digest_of(agreed_values(settings)) if follows_instances(settings) else "",
+        mode=settings.deliver.mode,
+        order=settings.deliver.order,
+        batch=settings.deliver.batch.max_size,
+        labels=dict(settings.labels),
+    )
 
 
 def instance_name(settings: Settings, environ: Mapping[str, str]) -> str:

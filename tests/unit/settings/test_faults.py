@@ -124,7 +124,7 @@ SINGLE: list[tuple[str, str]] = [
     ("labels={team: 7}", "labels.team = 7: must be a text of 1 to 200 characters; write it in quotes"),
     ("labels={team: ''}", "labels.team"),
     ("labels={a: " + "x" * 200 + ", b: " + "x" * 200 + ", c: " + "x" * 200 + "}", "labels = "),
-    ("policy_mode=loose", "policy_mode = loose: must be last-writer or strict"),
+    ("policy_mode=loose", "policy_mode = loose: must be agreed or own or strict"),
     ("drain_timeout=2h", "drain_timeout = 2h: must be a duration from 0s to 1h"),
     ("lock_timeout=5m", "lock_timeout = 5m: must be shorter than kafka's max.poll.interval.ms, 300000 ms"),
     ("log.level=loud", "log.level = loud: must be debug or info or warning or error"),

@@ -10,6 +10,7 @@ import pytest
 from reconsume.sidecar.settings.addresses import Listen, is_loopback
 from reconsume.sidecar.settings.deliver import Tls
 from reconsume.sidecar.settings.group_policy import overridden
+from reconsume.sidecar.settings.policy import heartbeat_of
 from reconsume.sidecar.settings.table import parse_size, render_size
 from reconsume.topics.levels import SIX, TABLE, few_levels
 from tests.support.sidecar.settings import good
@@ -24,7 +25,7 @@ def test_the_defaults_are_those_of_the_interface(tmp_path: Path) -> None:
     assert (retry.ordered_interval, retry.ordered_max_times, retry.nack_redelivery_delay) == (1000, None, 60_000)
     assert (retry.max_deaths, settings.pull.min_invisible, settings.start) == (3, 10_000, "earliest")
     assert (settings.drain_timeout, settings.lock_timeout) == (None, None)
-    assert (settings.log.level, settings.log.format, settings.policy_mode) == ("info", "json", "last-writer")
+    assert (settings.log.level, settings.log.format, settings.policy_mode) == ("info", "json", "agreed")
     assert (settings.api.listen, settings.api.probe_listen) == (Listen("127.0.0.1", 8471), Listen("0.0.0.0", 8472))
     view = settings.view
     assert (view.enabled, view.source, view.folder) == (False, "events", None)
@@ -35,6 +36,7 @@ def test_labels_say_who_a_group_belongs_to(tmp_path: Path) -> None:
     settings = good(tmp_path, "labels={team: payments, channel: '#payments'}")
     assert settings.labels == (("team", "payments"), ("channel", "#payments"))
     assert good(tmp_path, "labels.team=orders").labels == (("team", "orders"),)
+    assert heartbeat_of(settings).labels == {"team": "payments", "channel": "#payments"}
 
 
 def test_settings_are_frozen(tmp_path: Path) -> None:
