@@ -8,17 +8,19 @@ written (`group_policy/operations.py`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import UNSET
 
 from reconsume.sidecar.cli.explain import parks_in
 from reconsume.sidecar.cli.terminal.arguments import author
-from reconsume.sidecar.cli.terminal.confirm import Yes, ask
-from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
+from reconsume.sidecar.cli.terminal.confirm import Yes
+from reconsume.sidecar.cli.terminal.exit_codes import PARTLY
+from reconsume.sidecar.cli.terminal.operation import carry_out
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk
 from reconsume.sidecar.cli.terminal.program import Group
@@ -27,6 +29,7 @@ from reconsume.sidecar.dlq.settle_request import fault_of_why
 from reconsume.sidecar.errors import ConfigError, ContractError
 from reconsume.sidecar.files import read_plain
 from reconsume.sidecar.hints import ABSENT, hint
+from reconsume.sidecar.operation import Outcome, Plan, Report, Unrecorded
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings.checks import short_waits_of_instances
 from reconsume.sidecar.settings.group_policy import (
@@ -49,7 +52,7 @@ from reconsume.topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse
 
 if TYPE_CHECKING:
     from reconsume.sidecar.group_policy.agreement import InForce
-    from reconsume.sidecar.group_policy.operations import PolicyStore
+    from reconsume.sidecar.group_policy.operations import PolicyStore, PolicyWritten
     from reconsume.sidecar.group_policy.state import ControlState
 
 PLAN = ("key", "old", "new")
@@ -123,7 +126,7 @@ def set_(
     yes: Yes = False,
     dry_run: DryRun = False,
     replace: Replace = False,
-) -> int | None:
+) -> int:
     """Set values for the whole group.
 
     All instances follow within seconds, without a restart; records that wait keep their due time. A plan is shown
@@ -144,8 +147,9 @@ def set_(
     assigned = read_assignments(in_force(file, state).settings, pairs, "policy set")
     before = policy_of(state)
     kept = {key: value for key, value in before.items() if key not in dropped}
-    change = Change(file, store, state, kept | assigned, author(who), why)
-    return carry_out(options, change, yes=yes, dry_run=dry_run)
+    by = author(who)
+    operation = SetPolicy(file, store, state, kept | assigned, by, why)
+    return carry_out(options, operation, by, Unrecorded(), yes=yes, dry_run=dry_run)
 
 
 PolicyFile = Annotated[
@@ -165,7 +169,7 @@ def apply(
     yes: Yes = False,
     dry_run: DriftDryRun = False,
     replace: Replace = False,
-) -> int | None:
+) -> int:
     """Make the group's policy what a file says.
 
     The file is the whole policy: a key that it does not have is unset, and an empty mapping ({}) withdraws the policy.
@@ -181,49 +185,72 @@ def apply(
     settings, store = look(options)
     wanted = read_policy(file, settings)
     state = read_to_change(store, replace=replace)
-    code = carry_out(options, Change(settings, store, state, wanted, author(who), why), yes=yes, dry_run=dry_run)
-    return code if code is None or not dry_run else PARTLY
+    by = author(who)
+    operation = SetPolicy(settings, store, state, wanted, by, why)
+    code = carry_out(options, operation, by, Unrecorded(), yes=yes, dry_run=dry_run)
+    return PARTLY if dry_run and operation.rows else code
 
 
-class Change(NamedTuple):
-    """A policy that is to replace the one of a control log, which was read as `state`. `file`: the configuration."""
+class SetPolicy:
+    """Replace the policy of a control log, which was read as `state`, as an operation. `file`: the configuration.
 
-    file: Settings
-    store: PolicyStore
-    state: ControlState
-    wanted: Mapping[str, object]
-    who: str
-    why: str
+    The policy is a record of its own, with who has set it and why.
+    """
 
+    action = "policy"
 
-def carry_out(options: Options, change: Change, *, yes: bool, dry_run: bool) -> int | None:
-    """Show what would change, ask, and write it. Return 0 if something changes, or would; otherwise None."""
-    file, store, state, wanted, who, why = change
-    old = in_force(file, state).settings
-    new = overridden(in_force(file, state, with_policy=False).settings, wanted)
-    rows = plan_of(policy_of(state), wanted, old, new)
-    if not rows:
-        talk("nothing would change")
-        return None
-    basis = state.policies.newest
-    talk("the plan is based on no policy" if basis is None else f"the plan is based on the policy at {basis.offset}")
-    options.output.talk_rows(PLAN, rows)
-    if parks_in(old) and not parks_in(new):
-        talk(f"warning: {parked_text(new)}; `{hint('retries list --blocked')}` shows it")
-    warn_of_short_waits(old, new, state)
-    expect_levels(new)
-    if dry_run:
-        talk("nothing was written")
-    else:
-        if not yes:
-            ask(f"Set {plural(len(rows), 'value')} for the whole group?")
-        was = {str(row["key"]): row["old"] for row in rows}
-        written = store.write(fitting(PolicyRecord(dict(wanted), who, wall(), was, why=why or UNSET)), state)
-        for name in written.replaced:
-            talk(f"warning: {name} has written a policy meanwhile, and this one replaces it")
-        talk(f"written to {file.names.policy} at offset {written.offset}; the instances follow within seconds")
-    options.output.rows_after(rows, PLAN, rows)
-    return DONE
+    def __init__(
+        self, file: Settings, store: PolicyStore, state: ControlState, wanted: Mapping[str, object], who: str, why: str
+    ) -> None:
+        self._file, self._store, self._state = file, store, state
+        self._wanted, self._who, self.why = wanted, who, why
+        self.rows: Sequence[Row] = ()
+        """What would change, a row for each key."""
+        self._written: PolicyWritten | None = None
+
+    @property
+    def what(self) -> str:
+        """How many keys change."""
+        return plural(len(self.rows), "value")
+
+    @property
+    def changed(self) -> int:
+        """1 once the policy is written."""
+        return int(self._written is not None)
+
+    def plan(self, _report: Report) -> Plan:
+        """Compare the policies. Raises ConfigError, ContractError if instances could not apply it, and BrokerError."""
+        state = self._state
+        old = in_force(self._file, state).settings
+        new = overridden(in_force(self._file, state, with_policy=False).settings, self._wanted)
+        self.rows = plan_of(policy_of(state), self._wanted, old, new)
+        if not self.rows:
+            return Plan(PLAN, [], "", "nothing would change")
+        basis = state.policies.newest
+        remarks = [
+            "the plan is based on no policy" if basis is None else f"the plan is based on the policy at {basis.offset}"
+        ]
+        if parks_in(old) and not parks_in(new):
+            remarks.append(f"warning: {parked_text(new)}; `{hint('retries list --blocked')}` shows it")
+        remarks += short_wait_remarks(old, new, state)
+        expect_levels(new)
+        return Plan(PLAN, self.rows, f"Set {self.what} for the whole group?", "nothing was written", remarks)
+
+    def run(self, _report: Report, _stop: threading.Event) -> None:
+        """Write it. Raises ContractError if another policy came in meanwhile, and BrokerError."""
+        was = {str(row["key"]): row["old"] for row in self.rows}
+        record = PolicyRecord(dict(self._wanted), self._who, wall(), was, why=self.why or UNSET)
+        self._written = self._store.write(fitting(record), self._state)
+
+    def outcome(self) -> Outcome:
+        """Say where the policy is, and what it has replaced."""
+        assert self._written is not None
+        replaced = [
+            f"warning: {name} has written a policy meanwhile, and this one replaces it"
+            for name in self._written.replaced
+        ]
+        where = f"{self._file.names.policy} at offset {self._written.offset}"
+        return Outcome([], [*replaced, f"written to {where}; the instances follow within seconds"])
 
 
 def expect_reason(why: str) -> None:
@@ -314,17 +341,16 @@ def fitting(record: PolicyRecord) -> PolicyRecord:
     return PolicyRecord(known, record.who, record.at, was, why=record.why)
 
 
-def warn_of_short_waits(old: Settings, new: Settings, state: ControlState) -> None:
-    """Print a warning for each wait of a live instance that ends before a delivery may, if the timeout grows.
+def short_wait_remarks(old: Settings, new: Settings, state: ControlState) -> list[str]:
+    """Return a warning for each wait of a live instance that ends before a delivery may, if the timeout grows.
 
     `old` and `new`: the settings with the present policy, and with the one to be set. `state`: what the control log
     says of its instances.
     """
     if new.longest_delivery <= old.longest_delivery:
-        return
+        return []
     running = {name: beat.record for name, beat in state.beats.running(wall()).items()}
-    for sentence in short_waits_of_instances(new, running):
-        talk(f"warning: {sentence}")
+    return [f"warning: {sentence}" for sentence in short_waits_of_instances(new, running)]
 
 
 def expect_levels(settings: Settings) -> None:

@@ -73,6 +73,15 @@ def test_it_serves_without_kafka_and_ends_on_a_signal(tmp_path: Path) -> None:
         assert time.monotonic() - began < SECONDS
 
 
+def test_the_page_of_a_group_says_who_it_belongs_to(tmp_path: Path) -> None:
+    labels = "labels: {team: payments & more, runbook: 'https://runbooks.example.org/billing', chat: 'javascript:x'}\n"
+    with serving("-c", str(write_good(tmp_path, labels))) as (_, _told, port):
+        body = visited(port, "/").body.decode()
+    assert "team: payments &amp; more" in body
+    assert '<a href="https://runbooks.example.org/billing"' in body
+    assert 'href="javascript' not in body
+
+
 def visited(port: int, path: str, token: str = "") -> Answer:
     """The response to a page, or to a sign-in by a token."""
     host = f"127.0.0.1:{port}"
