@@ -53,6 +53,7 @@ from reconsume.sidecar.groups.discovery import (
 )
 from reconsume.sidecar.hints import ABSENT
 from reconsume.sidecar.kafka.admin.cluster import Cluster, CommittedOffsets
+from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, PartitionName, Span
 from reconsume.sidecar.kafka.messages import read_headers
 from reconsume.sidecar.kafka.scan import Bounds as ScanBounds
@@ -219,13 +220,21 @@ class GroupWatch:
         if (settings := self._known_settings(topics)) is None:
             started = self._state.beats.last_at is not None or bool(row.members)
             return row._replace(started=started, problem="" if not started else "its main topics are not known")
+        if hidden := sorted({names.group, names.retry_group} - groups.keys()):
+            # Asked for their offsets, Kafka would not say so, but let the client wait.
+            return row._replace(problem=f"this user may not see the consumer group {' and '.join(hidden)}")
         reported = row.reported._replace(differs=self._differences(settings, at))
         kinds = kinds_of(settings, topics)
         spans = self._cluster.spans(one for name in kinds for one in topics[name])
         progress = self._progress(kinds, topics)
         started = bool(row.members or progress) or self._state.beats.last_at is not None
         lags = {one: lag_of(span, progress.get(one)) for one, span in spans.items() if kinds[one[0]] is not Kind.DLQ}
-        self._read_heads({one: (spans[one], progress.get(one)) for one, lag in lags.items() if lag}, settings, kinds)
+        behind = {one: (spans[one], progress.get(one)) for one, lag in lags.items() if lag}
+        problem = ""
+        try:
+            self._read_heads(behind, settings, kinds)
+        except DeniedError as denied:  # the counts need no right to read
+            problem = str(denied)
         lags = {one: 0 if self._is_empty(one, spans[one]) else lag for one, lag in lags.items()}
         ages = [at - head.since for one in lags if (head := self._heads.get(one)) and head.since is not None]
         mains = [one for one in lags if kinds[one[0]] is Kind.MAIN]
@@ -239,7 +248,7 @@ class GroupWatch:
             dead_letters=dead_letters,
             letters_at_most=at_most,
         )
-        return row._replace(started=started, backlog=backlog, reported=reported)
+        return row._replace(problem=printable(problem), started=started, backlog=backlog, reported=reported)
 
     def _reported(self, now_ms: int) -> Reported:
         """Return what the control log says, but for what differs."""
