@@ -12,7 +12,11 @@ from __future__ import annotations
 import difflib
 import shlex
 from collections.abc import Collection, Iterable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
+
+OF_REQUEST: ContextVar[str | None] = ContextVar("reconsume.hints.group", default=None)
+"""The group that a request to the dashboard of many groups is about."""
 
 
 class _Given:
@@ -20,21 +24,25 @@ class _Given:
 
     file: Path | None = None
     sets: tuple[str, ...] = ()
+    group: str | None = None
 
 
-def use_given(file: Path | None, sets: Iterable[str] = ()) -> None:
+def use_given(file: Path | None, sets: Iterable[str] = (), group: str | None = None) -> None:
     """Let hints name this configuration. `file`: None if the command was called without `-c`. `sets`: each `--set`,
-    without secrets."""
-    _Given.file, _Given.sets = file, tuple(sets)
+    without secrets. `group`: that of `--group`."""
+    _Given.file, _Given.sets, _Given.group = file, tuple(sets), group
 
 
 def hint(command: str, file: Path | None = None) -> str:
     """Return a command to type, as `hint("topics apply")`. `file`: its whole configuration, if not that of this
     command. A key that the command sets itself is not set again."""
-    sets = () if file is not None else _Given.sets
-    file = file or _Given.file
+    call = _Given
+    group = OF_REQUEST.get() or call.group
+    of_group = () if file is not None or group is None else ("--group", group)
+    sets = () if file is not None else call.sets
+    file = file or call.file
     own = {word.partition("=")[0] for word in shlex.split(command)} if "--set" in command else ()
-    words = [word for one in sets if one.partition("=")[0] not in own for word in ("--set", one)]
+    words = [*of_group, *(word for one in sets if one.partition("=")[0] not in own for word in ("--set", one))]
     return (
         f"reconsume {command}"
         + ("" if file is None else f" -c {shlex.quote(str(file))}")

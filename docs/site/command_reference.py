@@ -88,8 +88,13 @@ def walk(tree: Tree, above: typer.Context | None = None) -> Iterator[typer.Conte
 
 def own(context: typer.Context) -> list[ParameterRow]:
     """Return a command's options without the common ones; the program itself has those."""
-    left_out = {*COMMON} if context.parent is not None else set()
-    parameters = [param for param in context.command.params if param.name not in left_out]
+    common = {} if context.parent is None else {param.name: param.help for param in context.find_root().command.params}
+    shared = {name for name in COMMON if name in common}  # `init` has another --group
+    parameters = [
+        param
+        for param in context.command.params
+        if param.name not in shared or common[param.name] != getattr(param, "help", None)
+    ]
     records = [record for param in parameters if (record := param.get_help_record(context)) is not None]
     return [given_of(*record) for record in records if not any(word in record[0] for word in EVERYWHERE)]
 

@@ -76,7 +76,8 @@ def check(
             talk(f"warning: {whose}{sentence}")
         faults += [fault if fault.startswith(whose) else f"{whose}{fault}" for fault in result.faults]
         if result.settings is not None:
-            row: Row = {"group": result.settings.group, "topics": list(result.settings.topic_names)}
+            group = result.settings.group or ", ".join(result.settings.ui.groups)
+            row: Row = {"group": group, "topics": list(result.settings.topic_names)}
             rows.append({**({"file": str(file)} if files else {}), **row, "good": not result.faults})
         elif files:
             rows.append({"file": str(file), "group": None, "topics": None, "good": False})

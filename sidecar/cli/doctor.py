@@ -63,9 +63,12 @@ def doctor(
         local_checks,
         unreachable,
     )  # they know the Kafka client, which is slow
+    from reconsume.sidecar.groups.discovery import NO_SERVICE
 
     settings = settings_for_kafka(options)
     beginning = local_checks(settings, deliver=deliver)
+    if settings.deliver.url == NO_SERVICE:  # a group of ui.groups, whose service is elsewhere
+        beginning = [check for check in beginning if check.name == KAFKA]
     reports = {report.check: report for report in reporting(beginning)}
     of_cluster = partial(compare, servers=settings.kafka["bootstrap.servers"])
     following, find_role = kafka_checks(settings, role, of_cluster)
@@ -74,7 +77,7 @@ def doctor(
     else:
         later = reporting(following)
     reports |= {report.check: report for report in later}
-    if reports[KAFKA].status != "fail":
+    if reports[KAFKA].status != "fail" and "service" in reports:
         reports["service"] = beside_service(reports["service"], find_role)
     ordered = [reports[check.name] for check in (*beginning, *following)]
     options.output.rows(COLUMNS, [row_of(report) for report in ordered])

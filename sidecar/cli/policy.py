@@ -20,6 +20,7 @@ from reconsume.sidecar.cli.explain import parks_in
 from reconsume.sidecar.cli.terminal.arguments import author
 from reconsume.sidecar.cli.terminal.confirm import Yes
 from reconsume.sidecar.cli.terminal.exit_codes import PARTLY
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.operation import carry_out
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk
@@ -265,7 +266,7 @@ def look(options: Options) -> tuple[Settings, PolicyStore]:
         PolicyStore,  # the Kafka client is slow to import, and --help needs none
     )
 
-    settings = load(options.config, options.sets)
+    settings = load(options.config, options.sets) if options.group is None else settings_for_kafka(options)
     return settings, PolicyStore(settings.kafka, settings.names)
 
 

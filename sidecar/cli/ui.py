@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reconsume.sidecar.cli.terminal.arguments import address, tokens_in
-from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_groups, settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.errors import ConfigError
@@ -58,6 +58,8 @@ def ui(
     whoever signs in by a token may redrive, dismiss and export dead letters; a plan is shown before, and every action
     is logged. Keys, values, headers and texts then need a sign-in as well, unless ui.read is open. Outside loopback the
     token is needed to read anything, and a proxy for TLS. Behind a proxy that serves it below a path, set ui.base_path.
+    Where `ui.groups` names groups, the first page is a table of them, with the pages of each one click away. `/metrics`
+    then has the members and the lag of each, and how long its oldest undelivered record has waited.
     Ends on Ctrl-C; a redrive under way ends between two transactions.
 
     \b
@@ -70,7 +72,7 @@ def ui(
         raise typer.BadParameter(f"--token-file: {token_file}: {fault}")
     if token_file is not None:
         options = replace(options, sets=[*options.sets, f"operators.token_file={token_file.absolute()}"])
-    settings = settings_for_kafka(options)
+    settings = settings_for_groups(options)
     operators = settings.operators
     token_file = None if operators.token_file is None else Path(operators.token_file)
     if token_file is not None and (fault := tokens_in(token_file)[1]):
@@ -96,7 +98,13 @@ def ui(
         url = where if chosen.path is not None else f"http://{where}{settings.ui.base_path}/"
         talk(f"the dashboard is on {url}{', read-only' if token_file is None else ''}; Ctrl-C ends it")
 
-    serve(Dashboard(settings, build_policy(settings, "ui"), wanted), announce)
+    if settings.ui.groups and options.group is None:
+        from reconsume.sidecar.ui.groups_app import GroupsDashboard
+
+        serve(GroupsDashboard(settings, wanted), announce)
+    else:
+        settings = settings_for_kafka(options)
+        serve(Dashboard(settings, build_policy(settings, "ui"), wanted), announce)
 
 
 def state_folder() -> Path:

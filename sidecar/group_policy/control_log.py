@@ -32,8 +32,11 @@ MOST_UNSENT = 20_000
 class ControlLog:
     """The control log of one group."""
 
-    def __init__(self, kafka: Mapping[str, str], names: Names, client: str = CLIENT) -> None:
-        self.cluster, self.names = Cluster(kafka, client), names
+    def __init__(
+        self, kafka: Mapping[str, str], names: Names, client: str = CLIENT, cluster: Cluster | None = None
+    ) -> None:
+        """`cluster`: a connection that others use as well; None: one of its own."""
+        self.cluster, self.names = cluster or Cluster(kafka, client), names
         self._kafka, self._client = kafka, client
 
     def read(self, within: float = ANSWER_SECONDS) -> ControlState:

@@ -34,9 +34,18 @@ from reconsume.sidecar.settings.table import SWITCH, Fault, KeyPath, dotted, rea
 from reconsume.sidecar.settings.yaml_text import read_yaml
 
 DEFAULT_FILE = Path("reconsume.yaml")
+CONTAINER_FILE = Path("/etc/reconsume/reconsume.yaml")
+"""The file that is read where there is no DEFAULT_FILE: our manifests mount it there, so that `kubectl exec` needs no
+`-c`."""
 STAND_INS: dict[str, Any] = {"group": "g", "topics": ["t"], "kafka": {"bootstrap.servers": "b:1"}}
 """Values for required settings that are missing or wrong. With them the other settings can still be checked against
 each other."""
+OF_ONE_GROUP: tuple[tuple[str, ...], ...] = (("group",), ("topics",))
+"""The settings that a file with `ui.groups` need not have."""
+FOR_MANY = (
+    "the file names groups in ui.groups, which `reconsume ui` and `reconsume groups` show; commands that work on Kafka "
+    "take --group NAME"
+)
 BASE = "base"
 """The key by which a file names the one that it extends. It is no setting: only a file has it."""
 LONGEST = 1024 * 1024
@@ -311,12 +320,18 @@ def load(
     sets: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     judge: Judge = lambda properties: (),
+    *,
+    many: bool = False,
 ) -> Settings:
     """Return the checked settings. Raises ConfigError with every fault.
 
-    Without `file`, reconsume.yaml is read if it exists. `judge`: as in `load_with_origins`.
+    Without `file`, reconsume.yaml is read if it exists, otherwise that of a container. `judge`: as in
+    `load_with_origins`. `many`: the file may name groups in `ui.groups` instead of one group; then `group` is empty.
     """
-    return load_with_origins(file, sets, environ, judge).settings
+    settings = load_with_origins(file, sets, environ, judge).settings
+    if not settings.group and not many:
+        raise ConfigError([f"group: is required here; {FOR_MANY}"])
+    return settings
 
 
 def load_with_origins(
@@ -331,7 +346,8 @@ def load_with_origins(
     them are reported together; without other faults the client check asks (`kafka/client_check.py`).
     """
     layers = Layers()
-    read_file(layers, file or DEFAULT_FILE, needed=file is not None)
+    default = CONTAINER_FILE if CONTAINER_FILE.exists() and not DEFAULT_FILE.exists() else DEFAULT_FILE
+    read_file(layers, file or default, needed=file is not None)
     if layers.faults and not layers.tree:
         raise ConfigError(layers.faults)  # an unreadable file must not also be reported for each setting that it lacks
     read_environment(layers, os.environ if environ is None else environ)
@@ -341,7 +357,7 @@ def load_with_origins(
         return Loaded(layers.checked(), layers)
     except ConfigError as refused:
         problems = [*refused.problems, *judge(good_properties(layers.tree.get("kafka")))]
-        if file is not None or DEFAULT_FILE.exists():
+        if file is not None or default.exists():
             raise ConfigError(problems) from None
         missing = f"there is no {DEFAULT_FILE} here; name a file with -c"
         # Where nothing at all is given, what each setting lacks would hide the one sentence that helps.
@@ -352,12 +368,23 @@ def validate(tree: Mapping[str, Any]) -> tuple[Settings | None, list[Fault]]:
     """Return the settings and all faults, of single settings and between settings. None instead of faulty settings."""
     values, faults = read_rows(Settings, tree)
     stand_ins, _ = read_rows(Settings, STAND_INS)
+    is_for_many = names_groups(tree)
+    if is_for_many:
+        faults = [fault for fault in faults if fault.path not in OF_ONE_GROUP]
+        values |= {"group": "", "topics": ()}
     folder = values.get("kafka_secret")
     if folder is not None and "kafka" in values:
         values["kafka"] = Kafka(values["kafka"].properties, Path(folder))  # nothing in the folder is read here
     settings = Settings(**(stand_ins | values), configured=frozenset(paths_in(tree)))
-    faults += cross_faults(settings, [fault.path for fault in faults])
+    wrong = [fault.path for fault in faults]
+    faults += cross_faults(settings, [*wrong, *OF_ONE_GROUP, ("deliver",), ("retry",)] if is_for_many else wrong)
     return (None if faults else settings), faults
+
+
+def names_groups(tree: Mapping[str, Any]) -> bool:
+    """Return whether `ui.groups` takes the place of `group` and `topics`, neither of which is given."""
+    ui = tree.get("ui")
+    return bool(isinstance(ui, Mapping) and ui.get("groups")) and not any(path[0] in tree for path in OF_ONE_GROUP)
 
 
 # --- what is in force

@@ -10,7 +10,7 @@ from typing import Any
 
 from reconsume.sidecar.settings.checks import CHANGED, CONFLICTS
 from reconsume.sidecar.settings.kafka import FILED, FIXED
-from reconsume.sidecar.settings.load import BASE
+from reconsume.sidecar.settings.load import BASE, OF_ONE_GROUP
 from reconsume.sidecar.settings.model import LEAVES, Settings
 from reconsume.sidecar.settings.modes import IGNORED
 from reconsume.sidecar.settings.table import REQUIRED, schema_of
@@ -72,13 +72,16 @@ Any other property goes under `kafka:` as it is.
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the configuration file. What a file with a base lacks, the base may have."""
+    """Return the JSON Schema of the configuration file. What a file with a base lacks, the base may have; one with
+    `ui.groups` needs neither `group` nor `topics`."""
     draft = "https://json-schema.org/draft/2020-12/schema"
     schema = schema_of(Settings)
     properties = dict(schema["properties"])
     kafka = dict(properties["kafka"])
-    whole = {"required": schema.pop("required"), "properties": {"kafka": {"required": kafka.pop("required")}}}
+    required, of_kafka = schema.pop("required"), {"kafka": {"required": kafka.pop("required")}}
     base = {"description": BASE_MEANING, "type": "string", "pattern": r"^(?!/)(?!.*://).*\S"}
+    many = {"type": "object", "properties": {"groups": {"type": "array", "minItems": 1}}, "required": ["groups"]}
+    one_group = [{"required": list(path)} for path in OF_ONE_GROUP]
     return {
         "$schema": draft,
         "$id": SCHEMA_ID,
@@ -86,7 +89,11 @@ def json_schema() -> dict[str, Any]:
         **schema,
         "properties": {BASE: base, **properties, "kafka": kafka},
         "if": {"required": [BASE]},
-        "else": whole,
+        "else": {
+            "if": {"properties": {"ui": many}, "required": ["ui"], "not": {"anyOf": one_group}},
+            "then": {"required": [name for name in required if (name,) not in OF_ONE_GROUP], "properties": of_kafka},
+            "else": {"required": required, "properties": of_kafka},
+        },
     }
 
 

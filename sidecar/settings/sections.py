@@ -81,6 +81,11 @@ LISTEN = text(LISTEN_FORMS, r"\S{1,255}", parse_listen)
 HOSTS = many(
     text("the name of a host, without a port", r"[a-zA-Z0-9._-]{1,253}"), "names of hosts", most=64, same=str.lower
 )
+GROUPS = many(
+    text("a group's name or a glob, of letters of ASCII, digits and ._-*?[]!", r"[a-zA-Z0-9._*?\[\]!-]{1,249}"),
+    "names of groups, or globs",
+    most=256,
+)
 FILE = text("the path of a file", r".{1,4096}").or_null()
 FOLDER = text("the absolute path of a folder", r"/.{0,4095}").or_null()
 
@@ -350,8 +355,8 @@ class Api(Section):
 Read: TypeAlias = Literal["open", "signed-in"]
 """Who may see keys, values, headers and texts of records: every reader, or only those who have signed in."""
 PAGES = (
-    "activity", "dlq", "find", "holds", "instances", "keys", "part", "policy", "record", "records", "sign-in",
-    "sign-out", "static",
+    "activity", "dlq", "find", "groups", "holds", "instances", "keys", "metrics", "part", "policy", "record", "records",
+    "sign-in", "sign-out", "static",
 )  # fmt: skip
 """The first segments of the dashboard's own paths."""
 
@@ -412,6 +417,15 @@ class Ui(Section):
             "host."
         ),
         BASE_PATH,
+    )
+    groups: tuple[str, ...] = setting(
+        [],
+        (
+            "The groups that `reconsume ui` and `reconsume groups` show, by name or glob; a group is found by its "
+            "policy topic. A file with it needs neither `group` nor `topics`: a command about one group takes "
+            "`--group NAME`."
+        ),
+        GROUPS,
     )
 
 

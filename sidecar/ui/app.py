@@ -1,8 +1,10 @@
 """The dashboard as one application: its parts, the table of its pages, and how it is served until it is stopped.
 
-`Dashboard` is made once, from the settings of a group. `reconsume ui` serves it with `serve`, on the main thread; a
-running sidecar serves it with `DashboardThread`, on a thread and an event loop of its own. Either way all pages are
-rendered on one event loop, and their queries to Kafka run on threads (`endpoint.py`).
+`GroupPages` are the pages of one group, and `Dashboard` serves those of a single group, from its settings; the
+dashboard of many groups opens them on demand (`groups_app.py`). `reconsume ui` serves either with `serve`, on the main
+thread; a running sidecar serves its own with `DashboardThread`, on a thread and an event loop of its own. Either way
+all pages are rendered on one event loop, and their queries to Kafka run on threads (`endpoint.py`). Who has signed in,
+and these threads, are shared by all pages of a process (`SharedParts`).
 
 Without a token file no user can sign in, and the routes that change something do not exist. Where a proxy serves the
 dashboard below a path (`ui.base_path`), every route exists twice, with and without that path: some proxies pass it on
@@ -16,11 +18,11 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import uvloop
 from starlette.applications import Starlette
@@ -40,7 +42,7 @@ from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.addresses import Listen, is_loopback
 from reconsume.sidecar.ui.audit_log import AuditLog
-from reconsume.sidecar.ui.endpoint import ERRORS, MOST_SCANS, Endpoints, Page, Site, ThreadQueries
+from reconsume.sidecar.ui.endpoint import ERRORS, MOST_SCANS, Endpoints, Page, Site, ThreadQueries, Visitors
 from reconsume.sidecar.ui.find_page import FindPage
 from reconsume.sidecar.ui.hold_forms import HoldForms, HoldPage
 from reconsume.sidecar.ui.key_pages import KeyPages, SettleForm
@@ -95,36 +97,70 @@ class DashboardOptions:
         return self.listen.path is not None or is_loopback(self.listen.host)
 
 
-class Dashboard:
-    """The parts of the dashboard. Call `start` and `stop` on the event loop. Raises ConfigError if it would be open to
-    the network without a token.
+class SharedParts:
+    """What all pages of a process share: who has signed in, the visitors, and the threads of queries.
 
-    `topic`: a follower of the view that already runs and continues after this ends; None: the dashboard starts its own.
-    `share`: the part of a processor that one query to Kafka may use.
+    `scan` runs one scan of a whole topic at a time, because each uses some of the memory that all share. Raises
+    ConfigError if the dashboard would be open to the network without a token.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        policy: Policy,
-        wanted: DashboardOptions,
-        topic: ViewFollower | None = None,
-        share: float = 1.0,
-    ) -> None:
+    def __init__(self, wanted: DashboardOptions) -> None:
         if wanted.token_file is None and not wanted.near:
             needed = "needs --token-file or operators.token_file, and --host NAME or ui.hosts"
             raise ConfigError([f"--listen {wanted.listen.host}: outside loopback the dashboard {needed}"])
         if wanted.token_file is None and wanted.read == "signed-in":
             needed = "needs --token-file, or operators.token_file: nobody could sign in"
             raise ConfigError([f"ui.read = signed-in: {needed}"])
-        self._wanted = wanted
+        self.wanted, self.gate = wanted, ValueGate(wanted.read)
+        self.tokens = None if wanted.token_file is None else Tokens(wanted.token_file)
+        self.sessions = Sessions(self.tokens, far=not wanted.near, path=wanted.base_path or "/")
+        self.visitors, self.everyone_reads = Visitors(), wanted.near
+        self.ask, self.scan = ThreadQueries(), ThreadQueries(1, MOST_SCANS, threading.Lock())
+        self.view = ThreadQueries(VIEW_THREADS, VIEW_QUERIES)
+
+    def close(self) -> None:
+        """Accept no more queries."""
+        for threads in (self.view, self.ask, self.scan):
+            threads.close()
+
+    def access(self, render: Renderer) -> Access:
+        """Return the rules of access. Forms check their own media type, and each action writes its own audit line."""
+        return Access(
+            hosts=tuple(name.lower() for name in (*LOOPBACK_NAMES, *self.wanted.hosts)),
+            schemes=("http", "https"),
+            media_type=None,
+            audit=False,
+            unknown_host=partial(render, "unknown_host.html", 421),
+        )
+
+
+class GroupPages:
+    """The pages of one group, as an application that is not listening. Call `start` and `stop` on the event loop.
+
+    `topic`: a follower of the view that already runs and continues after this ends; None: they start their own.
+    `share`: the part of a processor that one query to Kafka may use. `is_one_of_many`: the pages are below
+    `/groups/NAME/`; otherwise they are all that there is.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy: Policy,
+        shared: SharedParts,
+        topic: ViewFollower | None = None,
+        share: float = 1.0,
+        *,
+        is_one_of_many: bool = False,
+    ) -> None:
+        wanted, prefix = shared.wanted, f"/groups/{settings.group}" if is_one_of_many else ""
+        self._shared, self._wanted, self._is_one_of_many = shared, wanted, is_one_of_many
         self._topic = topic or ViewFollower(
             settings.kafka, settings.names, None, "reconsume-ui", source=Source(settings.view.source)
         )
         self._own = None if topic is not None else self._topic
-        self._readers = QueryPool(self._topic, ThreadQueries(VIEW_THREADS, VIEW_QUERIES))
-        self._last_alarms, gate = LastAlarms(), ValueGate(wanted.read)
-        shared = {
+        self._readers = QueryPool(self._topic, shared.view)
+        self._last_alarms = LastAlarms()
+        values = {
             "last_alarms": self._last_alarms.known,
             "group": settings.group,
             "labels": settings.labels,
@@ -135,74 +171,48 @@ class Dashboard:
             "may_change": wanted.token_file is not None,
             "session": None,
             "why": why,
+            "among_many": is_one_of_many,
         }
         self._site = Site(
-            render=Renderer(shared, gate, wanted.base_path),
-            ask=ThreadQueries(),
-            scan=ThreadQueries(1, MOST_SCANS, threading.Lock()),
+            render=Renderer(values, shared.gate, wanted.base_path, prefix),
+            ask=shared.ask,
+            scan=shared.scan,
             looks=Queries(settings, policy, share),
-            gate=gate,
-            audit=AuditLog(wanted.audit_file),
+            gate=shared.gate,
+            audit=AuditLog(wanted.audit_file, settings.group if is_one_of_many else ""),
         )
         self._actions = LetterActions(self._site.looks, self._site.audit)
-        self.server = Server(self._app(), wanted.listen, setting=wanted.setting, headers=HEADERS)
+        self.front = Endpoints(self._site.render, shared)
+        """What stands before each page."""
 
-    async def start(self) -> None:
-        """Listen, and follow the view. Raises SetupError if it cannot listen."""
-        await self.server.start()
+    @property
+    def is_busy(self) -> bool:
+        """Whether a redrive is under way."""
+        return self._actions.is_busy
+
+    def start(self) -> None:
+        """Follow the view."""
         if self._own is not None:
             self._own.start()
 
     async def stop(self, within: float = STOPPED_WITHIN) -> None:
         """Stop everything. A redrive under way ends between two transactions, if it needs at most `within` seconds."""
-        await self.server.stop()
         if self._own is not None:
             self._own.stop()
-        for threads in (self._readers, self._site.ask, self._site.scan):
-            threads.close()
         await on_own_thread("stop", lambda: self._actions.close(within))
         if (own := self._own) is not None and own.is_alive():  # it never started if listening failed
             await on_own_thread("stop", lambda: own.join(VIEW_WITHIN))
 
-    def _app(self) -> Starlette:
-        wanted, site = self._wanted, self._site
-        tokens = None if wanted.token_file is None else Tokens(wanted.token_file)
-        sessions = Sessions(tokens, far=not wanted.near, path=wanted.base_path or "/")
-        front = Endpoints(site.render, sessions, site.gate, everyone_reads=wanted.near)
-        pages, forms = self._pages(), dict[str, Page]()
-        if tokens is not None:
-            sign_in = SignIn(site.render, site.ask, site.audit, sessions, tokens)
-            pages["/sign-in"] = sign_in.ask_token
-            forms = {"/sign-in": sign_in.sign_in, "/sign-out": sign_in.sign_out}
+    def app(self) -> Starlette:
+        """Return the application, with access rules if these pages are all that there is."""
+        shared, front, pages, forms = self._shared, self.front, self._pages(), dict[str, Page]()
+        if shared.tokens is not None:
+            pages["/sign-in"], forms = sign_in_pages(self._site.render, self._site.audit, shared)
             self._add_actions(pages, forms)
-        routes: list[BaseRoute] = [
-            Route(
-                f"/static/{name}", Response((FOLDER / "static" / name).read_bytes(), media_type=kind), methods=["GET"]
-            )
-            for name, kind in ASSETS.items()
-        ]
-        for method, table in (("GET", pages), ("POST", forms)):
-            for path, page in table.items():
-                endpoint = front(page, open_to_all=path == "/sign-in", is_private=path == "/keys/queue")
-                routes.append(Route(path, endpoint, methods=[method]))
-        if base := wanted.base_path:
-            inside = Mount(base, Router(routes, redirect_slashes=False))
-            routes = [*routes, Route(base, front(pages["/"]), methods=["GET"]), inside]
-        # Forms check their own media type, and each action writes its own audit line.
-        access = Access(
-            hosts=tuple(name.lower() for name in (*LOOPBACK_NAMES, *wanted.hosts)),
-            schemes=("http", "https"),
-            media_type=None,
-            audit=False,
-            unknown_host=partial(site.render, "unknown_host.html", 421),
-        )
-        app = Starlette(
-            routes=routes,
-            middleware=[Middleware(AccessMiddleware, access=access)],
-            exception_handlers=dict.fromkeys((HTTPException, *ERRORS), front.error_page),
-        )
-        app.router.redirect_slashes = False  # the redirect would name the host that the caller sent
-        return app
+        routes = routes_of(front, pages, forms)
+        if self._is_one_of_many:
+            return application(routes, front)
+        return application(below(self._wanted.base_path, routes), front, shared.access(self._site.render))
 
     def _pages(self) -> dict[str, Page]:
         """Return the pages that only show."""
@@ -252,7 +262,94 @@ class Dashboard:
             forms["/keys/settle"] = SettleForm(render, scan, looks, audit).settle
 
 
-def serve(dashboard: Dashboard, started: Callable[[Server], None]) -> None:
+def sign_in_pages(
+    render: Renderer, audit: AuditLog, shared: SharedParts, first_page: str = "/dlq"
+) -> tuple[Page, dict[str, Page]]:
+    """Return the page that asks for a token, and the forms by which users sign in and out. Call it with tokens only.
+
+    `first_page`: where the form leads to.
+    """
+    assert shared.tokens is not None
+    sign_in = SignIn(render, shared.ask, audit, shared.sessions, shared.tokens, first_page)
+    return sign_in.ask_token, {"/sign-in": sign_in.sign_in, "/sign-out": sign_in.sign_out}
+
+
+def routes_of(front: Endpoints, pages: Mapping[str, Page], forms: Mapping[str, Page]) -> list[BaseRoute]:
+    """Return the routes of static files, pages and forms."""
+    routes: list[BaseRoute] = [
+        Route(f"/static/{name}", Response((FOLDER / "static" / name).read_bytes(), media_type=kind), methods=["GET"])
+        for name, kind in ASSETS.items()
+    ]
+    for method, table in (("GET", pages), ("POST", forms)):
+        for path, page in table.items():
+            endpoint = front(page, open_to_all=path == "/sign-in", is_private=path == "/keys/queue")
+            routes.append(Route(path, endpoint, methods=[method]))
+    return routes
+
+
+def below(base_path: str, routes: list[BaseRoute]) -> list[BaseRoute]:
+    """Return the routes, and once more below the path of a proxy, if there is one."""
+    if not base_path:
+        return routes
+    (first,) = (one for one in routes if isinstance(one, Route) and one.path == "/")
+    root = Route(base_path, first.endpoint, methods=["GET"])
+    return [*routes, root, Mount(base_path, Router(routes, redirect_slashes=False))]
+
+
+def application(routes: list[BaseRoute], front: Endpoints, access: Access | None = None) -> Starlette:
+    """Return an application that shows errors as pages. `access`: None where another one has looked before."""
+    app = Starlette(
+        routes=routes,
+        middleware=[] if access is None else [Middleware(AccessMiddleware, access=access)],
+        exception_handlers=dict.fromkeys((HTTPException, *ERRORS), front.error_page),
+    )
+    app.router.redirect_slashes = False  # the redirect would name the host that the caller sent
+    return app
+
+
+class Served(Protocol):
+    """A dashboard that listens."""
+
+    server: Server
+
+    async def start(self) -> None:
+        """Listen. Raises SetupError."""
+
+    async def stop(self, within: float = STOPPED_WITHIN) -> None:
+        """Stop everything."""
+
+
+class Dashboard:
+    """The dashboard of one group. Call `start` and `stop` on the event loop. Raises as `SharedParts` does.
+
+    `topic`, `share`: as in `GroupPages`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        policy: Policy,
+        wanted: DashboardOptions,
+        topic: ViewFollower | None = None,
+        share: float = 1.0,
+    ) -> None:
+        self._shared = SharedParts(wanted)
+        self._pages = GroupPages(settings, policy, self._shared, topic, share)
+        self.server = Server(self._pages.app(), wanted.listen, setting=wanted.setting, headers=HEADERS)
+
+    async def start(self) -> None:
+        """Listen, and follow the view. Raises SetupError if it cannot listen."""
+        await self.server.start()
+        self._pages.start()
+
+    async def stop(self, within: float = STOPPED_WITHIN) -> None:
+        """Stop everything. A redrive under way ends between two transactions, if it needs at most `within` seconds."""
+        await self.server.stop()
+        self._shared.close()
+        await self._pages.stop(within)
+
+
+def serve(dashboard: Served, started: Callable[[Server], None]) -> None:
     """Serve until SIGINT or SIGTERM; call `started` once the server listens. Raises SetupError if it cannot listen."""
 
     async def run() -> None:

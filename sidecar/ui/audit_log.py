@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import threading
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,16 +40,20 @@ class Actor(NamedTuple):
 
 
 class AuditLog:
-    """One file, to which any thread may append. Every method raises SetupError if the file cannot be used."""
+    """One file, to which any thread may append. Every method raises SetupError if the file cannot be used.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    `group`: whose actions these are where a file has those of several groups; otherwise empty.
+    """
+
+    def __init__(self, path: Path, group: str = "") -> None:
+        self.path, self._group = path, group
         self._lock = threading.Lock()
 
     def write(self, action: str, actor: Actor, **facts: Any) -> None:
         """Append a line, and wait until it is on the disk."""
         at = wall()
-        line = json.dumps({"v": 1, "at": at, "action": action, **actor._asdict(), **facts})
+        of_group = {"group": self._group} if self._group else {}
+        line = json.dumps({"v": 1, "at": at, "action": action, **of_group, **actor._asdict(), **facts})
         try:
             with self._lock, open_private(self.path) as file:
                 file.write(line.encode() + b"\n")
@@ -61,7 +64,7 @@ class AuditLog:
                 f"the audit log {self.path} (operators.audit_file) cannot be written: {error.strerror}"
             ) from error
         who, token, peer = actor
-        entry = {"event": "ui-action", "action": action, "who": who, "token": token, "peer": peer}
+        entry = {"event": "ui-action", "action": action, "group": self._group, "who": who, "token": token, "peer": peer}
         _LOG.info("an action on the dashboard", extra=entry)
 
     @contextmanager
@@ -84,18 +87,19 @@ class AuditLog:
         return ActorRecorder(self, actor, facts)
 
     def last(self) -> list[dict[str, Any]]:
-        """Return the newest lines, the newest first; lines in another format are skipped."""
+        """Return the newest lines of the group, the newest first; lines in another format are skipped."""
         try:
             with open_plain(self.path) as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
-                lines = deque(file.read(TAIL).splitlines(), SHOWN)
+                rows = [row for line in file.read(TAIL).splitlines() if (row := _row(line)) is not None]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise SetupError(
                 f"the audit log {self.path} (operators.audit_file) cannot be read: {error.strerror}"
             ) from error
-        return [row for line in reversed(lines) if (row := _row(line)) is not None]
+        own = [row for row in rows if not self._group or row.get("group") == self._group]
+        return own[: -SHOWN - 1 : -1]
 
 
 class ActorRecorder(NamedTuple):

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -71,9 +71,11 @@ class ThreadQueries:
     async def __call__(self, question: Callable[[], T]) -> T:
         """Return the result of a query. Raises BusyError if there are too many, and any error of the query itself."""
 
+        context = copy_context()  # of the request: commands that a text recommends name its group
+
         def ask_in_turn() -> T:
             with self._turn:
-                return question()
+                return context.run(question)
 
         return await (self._users if _SIGNED_IN.get() else self._visitors)(ask_in_turn)
 
@@ -101,12 +103,28 @@ def count_as_user() -> None:
     _SIGNED_IN.set(True)
 
 
-class Endpoints:
-    """Builds an endpoint from a page, and shows errors as pages. Counts the visitors in progress."""
+class Visitors:
+    """Counts the pages in progress for visitors."""
 
-    def __init__(self, render: Renderer, sessions: Sessions, gate: ValueGate, *, everyone_reads: bool) -> None:
-        self._render, self._sessions, self._gate, self._everyone_reads = render, sessions, gate, everyone_reads
-        self._visitors = 0
+    def __init__(self) -> None:
+        self.in_progress = 0
+
+
+class Reception(Protocol):
+    """What all pages of a process share of who reads them."""
+
+    sessions: Sessions
+    gate: ValueGate
+    visitors: Visitors
+    everyone_reads: bool
+
+
+class Endpoints:
+    """Builds an endpoint from a page, and shows errors as pages."""
+
+    def __init__(self, render: Renderer, reception: Reception) -> None:
+        self._render, self._sessions, self._gate = render, reception.sessions, reception.gate
+        self._visitors, self._everyone_reads = reception.visitors, reception.everyone_reads
 
     def __call__(
         self, page: Page, *, open_to_all: bool = False, is_private: bool = False
@@ -124,13 +142,13 @@ class Endpoints:
                 if "hx-request" in request.headers:  # htmx would follow the redirect and put the form into the page
                     return self._render("trouble.html", text="You are not signed in any more.")
                 return self._render.redirect("/sign-in")
-            if session is None and self._visitors >= MOST_VISITORS:
+            if session is None and self._visitors.in_progress >= MOST_VISITORS:
                 return PlainTextResponse("Too many visitors at once: try again in a moment.", 503, {"retry-after": "1"})
-            self._visitors += session is None
+            self._visitors.in_progress += session is None
             try:
                 return await page(request, session)
             finally:
-                self._visitors -= session is None
+                self._visitors.in_progress -= session is None
 
         return endpoint
 

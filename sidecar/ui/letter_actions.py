@@ -118,6 +118,11 @@ class LetterActions:
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a redrive is under way."""
+        return any(job.ended is None for job in self._jobs.copy().values())
+
     def plan_redrive(self, search: LetterSearch, actor: Actor) -> PlannedAction:
         """Make a dry run; nothing is written."""
         if Eligibility.READY not in search.states:

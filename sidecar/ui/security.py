@@ -103,6 +103,8 @@ class Sessions:
         host (RFC 6265bis). `__Host-` requires the path /."""
         self._sessions: dict[str, Session] = {}
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
+        self.used_links: dict[str, int] = {}
+        """The proofs of links that were used, and when they end (epoch seconds)."""
 
     def open(self, who: str, token: Token) -> Session:
         """Sign a user in. If there are MOST_SESSIONS, the session that was idle longest ends."""

@@ -52,12 +52,18 @@ class SignIn:
     """The endpoints by which users sign in and out; created only if there is a token file."""
 
     def __init__(
-        self, render: Renderer, asker: ThreadQueries, audit: AuditLog, sessions: Sessions, tokens: Tokens
+        self,
+        render: Renderer,
+        asker: ThreadQueries,
+        audit: AuditLog,
+        sessions: Sessions,
+        tokens: Tokens,
+        first_page: str = "/dlq",
     ) -> None:
+        """`first_page`: where the form leads to."""
+        self._first_page = first_page
         self._render, self._ask, self._audit = render, asker, audit
         self._sessions, self._tokens = sessions, tokens
-        self._used_links: dict[str, int] = {}
-        """The proofs of links that were used, and when they end (epoch seconds)."""
 
     async def ask_token(self, request: Request, session: Session | None) -> Response:
         """Show the sign-in form, or sign in by a link."""
@@ -76,7 +82,7 @@ class SignIn:
             return self._form(400, "Give your name.")
         name = self._tokens.name_of(secret)
         token = None if name is None else Token(name, secret)
-        return await self._opened(request, who, token, "/dlq", "This is not the token.")
+        return await self._opened(request, who, token, self._first_page, "This is not the token.")
 
     async def sign_out(self, request: Request, session: Session | None) -> Response:
         """End the session of this user."""
@@ -118,9 +124,9 @@ class SignIn:
         who, until, nonce, proof = (query.get(name, "") for name in ("who", "until", "nonce", "proof"))
         if not (until.isascii() and until.isdecimal() and len(until) < 16 and 0 < int(until) - now <= VALID_S):
             return None
-        self._used_links = {used: end for used, end in self._used_links.items() if end > now}
+        self._sessions.used_links = {used: end for used, end in self._sessions.used_links.items() if end > now}
         token = self._tokens.first(lambda secret: hmac.compare_digest(proof, _proof(secret, who, until, nonce)))
-        if token is None or proof in self._used_links or len(self._used_links) >= MOST_USED:
+        if token is None or proof in self._sessions.used_links or len(self._sessions.used_links) >= MOST_USED:
             return None
-        self._used_links[proof] = int(until)
+        self._sessions.used_links[proof] = int(until)
         return token

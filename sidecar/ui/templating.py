@@ -48,8 +48,11 @@ def address(base_path: str, path: str, **query: object) -> str:
     return f"{base_path}{path}{'?' if fields else ''}{urlencode(fields, quote_via=quote)}"
 
 
-def environment(base_path: str = "") -> Environment:
-    """Return the environment of the templates: an unknown name is an error, and all output is escaped."""
+def environment(base_path: str = "", prefix: str = "") -> Environment:
+    """Return the environment of the templates: an unknown name is an error, and all output is escaped.
+
+    `url` builds the addresses of pages below `prefix`, the path of one of many groups; `url_of_all` those above it.
+    """
     made = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
@@ -74,7 +77,9 @@ def environment(base_path: str = "") -> Environment:
         duration=render_duration,
         private=private,
     )
-    made.globals.update(url=partial(address, base_path), author=author_of)
+    made.globals.update(
+        url=partial(address, base_path + prefix), url_of_all=partial(address, base_path), author=author_of
+    )
     return made
 
 
@@ -99,9 +104,10 @@ class Renderer:
     `gate`: which readers may see what the templates mark as `private`.
     """
 
-    def __init__(self, shared: Mapping[str, Any], gate: ValueGate, base_path: str) -> None:
-        self._templates = environment(base_path)
-        self._shared, self._gate, self._base_path = dict(shared), gate, base_path
+    def __init__(self, shared: Mapping[str, Any], gate: ValueGate, base_path: str, prefix: str = "") -> None:
+        """`prefix`: as in `environment`."""
+        self._templates = environment(base_path, prefix)
+        self._shared, self._gate, self._base_path = dict(shared), gate, base_path + prefix
 
     def __call__(self, name: str, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a template to a response. Every page has `now`, in epoch ms, and `values`: whether its reader may

@@ -10,8 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = [file for folder in ("sidecar", "once") for file in sorted((ROOT / folder).rglob("*.py"))]
-OWN_POOLS = {"sidecar/background.py", "sidecar/java/jars.py"}
-"""Where a pool of threads is created: the one for calls, and the one of a command that downloads jars."""
+OWN_POOLS = {"sidecar/background.py", "sidecar/java/jars.py", "sidecar/groups/survey.py"}
+"""Where a pool of threads is created: the one for calls, that of a command that downloads jars, and that of a pass over
+all groups, which has ended when the pass returns."""
 
 
 def uses_of_the_default_pool(tree: ast.Module) -> Iterator[str]:

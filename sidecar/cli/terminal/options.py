@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
@@ -36,8 +36,13 @@ class Options:
             "-c",
             "--config",
             metavar="FILE",
-            help="The configuration. Default: reconsume.yaml; for dev up, that of its sample service.",
+            help="The configuration. Default: reconsume.yaml, or /etc/reconsume/reconsume.yaml where there is none; "
+            "for dev up, that of its sample service.",
         ),
+    ] = None
+    group: Annotated[
+        str | None,
+        typer.Option("--group", metavar="NAME", help="Which of ui.groups it is about, if the file names several."),
     ] = None
     sets: Annotated[
         list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
@@ -82,9 +87,10 @@ COMMON = {
 }
 
 
-def common_options(values: dict[str, Any]) -> Options:
-    """Take the common options out of the values of a command line. Raises BadParameter if one holds a secret."""
-    common = {name: value for name in COMMON if (value := values.pop(name)) is not None}
+def common_options(values: dict[str, Any], names: Collection[str]) -> Options:
+    """Take the common options of these names out of the values of a command line. Raises BadParameter if one holds a
+    secret."""
+    common = {name: value for name in names if (value := values.pop(name)) is not None}
     for text in common.get("sets", ()):
         if fault := secret_of(text):
             raise typer.BadParameter(fault)
@@ -105,19 +111,20 @@ def with_common(
     Between those that must be given and the others are `texts`, of which the function gets the values by `**named`.
     """
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    common = {name: one for name, one in COMMON.items() if name not in (texts or {})}  # init has a --group of its own
     required = [parameter for parameter in own if parameter.default is parameter.empty]
     parameters = [
         inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context),
         *(parameter for parameter in required if parameter.kind is not parameter.VAR_KEYWORD),
         *(text_parameter(name, *text) for name, text in (texts or {}).items()),
         *(parameter for parameter in own if parameter not in required),
-        *COMMON.values(),
+        *common.values(),
     ]
 
     @functools.wraps(function)
     def entry(context: typer.Context, **values: Any) -> None:
         above = context.obj if isinstance(context.obj, Options) else Options()  # those before the command's name
-        call(context, above.then(common_options(values)), values)
+        call(context, above.then(common_options(values, common)), values)
 
     del entry.__wrapped__  # typer must see the parameters set below, not the function's
     keyword_only = [parameter.replace(kind=KEYWORD_ONLY) for parameter in parameters]
@@ -144,7 +151,7 @@ def command(
         def call(context: typer.Context, options: Options, own: dict[str, Any]) -> None:
             as_json = options.format in (Format.JSON, Format.JSONL)
             words = context.command_path.split()  # `reconsume dlq show`
-            use_given(options.config, map(masked_set, options.sets))
+            use_given(options.config, map(masked_set, options.sets), options.group)
             try:
                 work = functools.partial(typing.cast(Any, function), options, **own)
                 code = exit_code(work, debug=options.debug, as_json=as_json, command=words[:2][-1])

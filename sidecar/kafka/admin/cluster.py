@@ -70,6 +70,17 @@ class Cluster(Connection):
         except KafkaException as error:
             raise self.fault("the list of topics", error) from error
 
+    def partitions_by_topic(self) -> dict[str, list[PartitionName]]:
+        """Return the partitions that have a leader, of every topic that this user may see."""
+        try:
+            topics = self.client.list_topics(timeout=ANSWER_SECONDS).topics
+        except KafkaException as error:
+            raise self.fault("the list of topics", error) from error
+        return {
+            name: [(name, number) for number, one in sorted(topic.partitions.items()) if one.leader >= 0]
+            for name, topic in topics.items()
+        }
+
     def existing(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return the topics that exist, without their settings, which a sidecar's own user may not see.
 
@@ -182,8 +193,8 @@ class Cluster(Connection):
 
     def committed(self, group: str, partitions: Iterable[PartitionName]) -> dict[PartitionName, int]:
         """Return the offsets of these partitions that a group has committed."""
-        answers = self._committed(group, partitions)
-        return {(partition.topic, partition.partition): partition.offset for partition in answers}
+        with CommittedOffsets(self, group) as reader:
+            return {(one.topic, one.partition): one.offset for one in reader.read(partitions)}
 
     def progress(
         self, group: str, partitions: Iterable[PartitionName], *, stable: bool = False
@@ -192,26 +203,45 @@ class Cluster(Connection):
 
         `stable`: wait for commits that are under way, for STABLE_SECONDS.
         """
-        answers = self._committed(group, partitions, stable=stable)
-        sources = [(Partition(one.topic, one.partition), one) for one in answers]
-        return {source: decode(source, one.offset, one.metadata) for source, one in sources}
+        with CommittedOffsets(self, group, stable=stable) as reader:
+            return reader.progress(partitions)
 
-    def _committed(
-        self, group: str, partitions: Iterable[PartitionName], *, stable: bool = False
-    ) -> list[TopicPartition]:
-        asked = [TopicPartition(*partition) for partition in partitions]
-        if not asked:
-            return []
+
+class CommittedOffsets:
+    """A client that asks for the offsets of one consumer group, any number of times. Used by one thread at a time.
+
+    A context manager, which closes the client. `stable`: wait for commits that are under way, for STABLE_SECONDS.
+    """
+
+    def __init__(self, cluster: Cluster, group: str, *, stable: bool = False) -> None:
+        self._cluster, self._group = cluster, group
         # With read_committed an open transaction delays the answer.
-        level, within = ("committed", STABLE_SECONDS) if stable else ("uncommitted", FIRST_ANSWER_SECONDS)
-        config = {**reader_config(self.kafka, group, self.client_id), "isolation.level": f"read_{level}"}
+        level, self._within = ("committed", STABLE_SECONDS) if stable else ("uncommitted", FIRST_ANSWER_SECONDS)
+        config = {**reader_config(cluster.kafka, group, cluster.client_id), "isolation.level": f"read_{level}"}
         # A consumer that never joins. The admin client's own request ends the process (segmentation fault) if the
         # group's coordinator has just moved (librdkafka 2.16, a null group in rd_kafka_handle_OffsetFetch).
-        consumer = make_client(Consumer, {**config, "log_level": 0})
+        self._consumer = make_client(Consumer, {**config, "log_level": 0})
+
+    def __enter__(self) -> CommittedOffsets:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def read(self, partitions: Iterable[PartitionName]) -> list[TopicPartition]:
+        """Return the committed offsets of those partitions that have one. Raises BrokerError."""
+        asked = [TopicPartition(*partition) for partition in partitions]
         try:
-            answers = committed_of(consumer, asked, within, settling)
+            answers = committed_of(self._consumer, asked, self._within, settling) if asked else []
         except KafkaException as error:
-            raise self.fault(f"the progress of group {group}", error) from error
-        finally:
-            consumer.close()
+            raise self._cluster.fault(f"the progress of group {self._group}", error) from error
         return [partition for partition in answers if partition.offset >= 0]
+
+    def progress(self, partitions: Iterable[PartitionName]) -> dict[PartitionName, Progress]:
+        """Return the progress on these partitions: the offsets, and what is done above. Raises BrokerError."""
+        sources = [(Partition(one.topic, one.partition), one) for one in self.read(partitions)]
+        return {source: decode(source, one.offset, one.metadata) for source, one in sources}
+
+    def close(self) -> None:
+        """Close the client."""
+        self._consumer.close()

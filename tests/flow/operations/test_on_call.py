@@ -24,8 +24,7 @@ from tests.support.sidecar.redrive import dead_letter
 
 READS = (
     "doctor", "topics check", "topics plan", "acls plan", "policy show", "explain --live", "holds", "audit",
-    "find --key a", "retries list", "retries stats", "dlq list", "dlq show {id}",
-    "dlq export",
+    "find --key a", "retries list", "retries stats", "dlq list", "dlq show {id}", "dlq export", "groups",
 )  # fmt: skip
 """The commands of the runbook that change nothing."""
 CHANGES = ("hold --all --for 1m --why test --yes", "release --all", "dlq redrive --yes")

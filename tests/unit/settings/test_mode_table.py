@@ -96,6 +96,7 @@ HAS_EFFECT: dict[str, str] = {
     "view.folder": "push batch place ladder pull relay",
     "ui.listen": EVERY,
     "ui.read": EVERY,
+    "ui.groups": EVERY,
     "ui.hosts": EVERY,
     "ui.base_path": EVERY,
     "operators.token_file": EVERY,

@@ -25,6 +25,7 @@ TWICE = {
     "retry.understand=[pulsar, pulsar]": "retry.understand[1] = pulsar",
     "api.hosts=[billing, Billing]": "api.hosts[1] = Billing: billing is in [0]",
     "ui.hosts=[billing, billing]": "ui.hosts[1] = billing",
+    "ui.groups=[billing, billing]": "ui.groups[1] = billing",
     "kafka.bootstrap.servers=b:1, c:1,b:1": "kafka.bootstrap.servers = b:1, c:1,b:1: has b:1 twice",
 }
 
