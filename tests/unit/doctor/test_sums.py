@@ -61,12 +61,12 @@ def test_the_share_of_failures_is_that_of_all_instances(sums: list[InstanceSums]
     assert "the oldest sum is 42s old" in one.finding
 
 
-def test_of_retries_in_place_the_list_of_blocked_keys_and_the_log_are_named() -> None:
+def test_of_retries_in_place_the_commands_are_named_that_list_them() -> None:
     stuck = SubscriptionRecord({"orders": "*"}, NOW.wall_ms, sums=failed(36, 37), retried_in_place=1)
     (one,) = failures(state_of(InstanceHeard("pod-0", stuck), at=NOW.wall_ms), NOW)
     assert one.mend == (
-        "retries in place are not in `reconsume retries list`: `reconsume retries list --blocked` names some, and the "
-        "lines `failure` in the log all"
+        "retries in place are not in `reconsume retries list`: `reconsume retries list --blocked` names those that "
+        "fail longest, and `reconsume find --topic orders` lists all that is not done"
     )
 
 
