@@ -44,7 +44,10 @@ KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="The
 def find(
     options: Options,
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="What a key, a value or a header contains; may be left out with another condition.")
+        str | None,
+        typer.Argument(
+            metavar="TEXT", help="What a key, a value or a header contains; may be left out with another condition."
+        ),
     ] = None,
     key: KeyOption = None,
     ident: Annotated[

@@ -85,7 +85,6 @@ def kafka_checks(settings: Settings, asked: User | None, compare: topics.Compare
     relay = settings.deliver.mode == "relay"
     posted = settings.topic_names if relay else ()
     own = {topic.name: topic.tags for topic in settings.topics}
-    listen, token_file = settings.api.listen, settings.api.token_file
     timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     name = settings.kafka.get("sasl.username", "NAME")
 
@@ -109,7 +108,7 @@ def kafka_checks(settings: Settings, asked: User | None, compare: topics.Compare
         Check("transactions", lambda: topics.transactions(cluster, group(), timeout)),
         Check("groups", lambda: progress.groups(cluster, group())),
         Check("subscriptions", lambda: subscriptions(log(), own, now())),
-        Check("instances", lambda: instances(state_of(log), settings.group, listen, token_file, now())),
+        Check("instances", lambda: instances(state_of(log), in_force(state_of(log), settings), now())),
         *([] if relay else sum_checks(log, settings)),
         Check("policy", lambda: policy(log(), settings)),
         Check("holds", lambda: holds(cluster, log(), group(), now().wall_ms)),

@@ -36,7 +36,6 @@ class Blocking(NamedTuple):
         then = "an operator holds it" if one.held else coming
         return f"{plural(one.times, 'attempt')} failed{last}; {then}{as_of(now - self.at) if dated else ''}"
 
-
     def is_newer_than(self, due: int) -> bool:
         """Whether this is newer than the record's copy in a queue, which is due at `due` (epoch ms; 0: at once).
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.settings.load import Layers
 from reconsume.sidecar.settings.model import LEAVES, Settings, values_of
@@ -158,3 +159,11 @@ def edited(rules: Sequence[dict[str, Any]], name: str, text: str) -> list[dict[s
         raise ValueError("must be a rule, like {reasons: [http-409], ladder: [1m]}, or null to remove it")
     rule = {**document.value, "name": name}
     return [rule if old["name"] == name else old for old in rules] + ([] if name in names else [rule])
+
+
+def applied(settings: Settings, policy: Mapping[str, Any] | None) -> Settings:
+    """Return the settings with the group's policy; the settings alone if there is none, or it cannot be applied."""
+    try:
+        return settings if policy is None else overridden(settings, policy)
+    except ConfigError:
+        return settings

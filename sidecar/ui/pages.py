@@ -110,7 +110,7 @@ class Pages:
         instances = await self._ask(lambda: self._looks.instances(news.beats))
         lags = await self._ask(self._looks.lags)
         now = wall()
-        alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now)
+        alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now, news.end)
         return self._render(
             template, session=session, here="/instances", live=live, instances=instances, lags=lags, alarms=alarms,
             fleet=None, undelivered=None, attempts=None, now=now,
@@ -127,7 +127,7 @@ class Pages:
             with suppress(ReconsumeError):  # what is wrong is said also where this user may not see the group's members
                 instances = await self._ask(lambda: self._looks.instances(news.beats))
                 undelivered = await self._ask(lambda: self._looks.undelivered(news.beats))
-        alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now)
+        alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now, news.end)
         return self._render(
             "alarms_part.html", session=session, alarms=alarms, fleet=instances, undelivered=undelivered,
             attempts=attempts, now=now,

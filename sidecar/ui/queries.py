@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.pace.state_names import FailureEnd
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.errors import BrokerError, ConfigError
@@ -21,7 +22,8 @@ from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.sidecar.operation import Report
 from reconsume.sidecar.printable import noun_of, plural
 from reconsume.sidecar.settings import Settings
-from reconsume.sidecar.settings.group_policy import flow, origins, overridden, policy_values
+from reconsume.sidecar.settings.group_policy import applied, flow, origins, overridden, policy_values
+from reconsume.sidecar.settings.policy import failure_end
 from reconsume.sidecar.ui.progress import Lags, Progress
 from reconsume.sidecar.view.journey import Journey, read_journey
 from reconsume.topics.durations import render_duration
@@ -55,10 +57,14 @@ class Instance(NamedTuple):
 
 
 class GroupNews(NamedTuple):
-    """The last heartbeat of each instance that has not announced a clean stop, and the holds in force, by id."""
+    """The last heartbeat of each instance that has not announced a clean stop, and the holds in force, by id.
+
+    `end`: what becomes of a record that fails again and again, by the settings in force.
+    """
 
     beats: Mapping[str, SubscriptionRecord]
     holds: Mapping[str, HoldRecord]
+    end: FailureEnd
 
 
 class NotDelivered(NamedTuple):
@@ -112,7 +118,11 @@ class Queries:
     def heartbeats(self) -> GroupNews:
         """Return what the policy topic tells of now."""
         state = self._log.read_if_there()
-        return GroupNews({}, {}) if state is None else GroupNews(state.beats.known(), holds_of(state).live)
+        if state is None:
+            return GroupNews({}, {}, failure_end(self.settings))
+        record = state.policies.in_force
+        governed = applied(self.settings, None if record is None else record.policy)
+        return GroupNews(state.beats.known(), holds_of(state).live, failure_end(governed))
 
     def instances(self, heartbeats: Mapping[str, SubscriptionRecord]) -> list[Instance]:
         """Return the instances that have sent a heartbeat and have not announced a clean stop, by these heartbeats."""

@@ -84,7 +84,9 @@ def test_the_keys_are_listed_with_the_longest_queue_first(visitor: Visitor, grou
     assert '<span class="chip wait">in place</span>' in tried, "one row that says both"
     assert ">13</td>" in tried
     part = body(visitor, "/part/alarms?fleet=1")
-    assert "36 of 37 attempts failed in 5 minutes: 36 http-409 · <strong>2 records</strong> are retried in place" in part
+    assert (
+        "36 of 37 attempts failed in 5 minutes: 36 http-409 · <strong>2 records</strong> are retried in place" in part
+    )
 
 
 def test_the_queue_of_a_key_has_its_records_in_their_order(visitor: Visitor, group: GroupTopics) -> None:

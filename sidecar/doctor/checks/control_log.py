@@ -16,7 +16,7 @@ from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.printable import ago, plural
 from reconsume.sidecar.settings import Settings
-from reconsume.sidecar.settings.group_policy import differences, overridden
+from reconsume.sidecar.settings.group_policy import applied, differences, overridden
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord
@@ -59,10 +59,7 @@ def judged_policy(record: PolicyRecord, settings: Settings) -> Iterator[Finding]
 def in_force(state: ControlState | None, settings: Settings) -> Settings:
     """Return the settings with the group's policy applied; the settings alone if the policy cannot be applied."""
     record = None if state is None else state.policies.in_force
-    try:
-        return settings if record is None else overridden(settings, record.policy)
-    except ConfigError:
-        return settings  # the check `policy` reports it
+    return applied(settings, None if record is None else record.policy)  # the check `policy` reports what it cannot be
 
 
 RETENTION = "retention.ms"

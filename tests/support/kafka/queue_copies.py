@@ -23,7 +23,10 @@ def queue_copy(
     parked: bool = False,
     due: int = AT + 100_000,
 ) -> Out:
-    """A copy of the record at offset `origin` of a main partition: a failed one with `times`, that is due at `due` and `origin` ms, else one behind it."""
+    """A copy of the record at offset `origin` of a main partition: a failed one with `times`, else one behind it.
+
+    A failed one is due `origin` ms after `due` (epoch ms).
+    """
     state = RetryState(
         f"{topic}:{number}:{origin}",
         topic,
