@@ -19,7 +19,7 @@ from reconsume.sidecar.doctor.checks import kafka, progress, topics
 from reconsume.sidecar.doctor.checks.control_log import holds, in_force, policy, subscriptions
 from reconsume.sidecar.doctor.checks.instances import instances
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
-from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
+from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag, parked
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, not_checked, ok, unseen
 from reconsume.sidecar.errors import BrokerError, ReconsumeError
 from reconsume.sidecar.group_policy.control_log import ControlLog
@@ -162,6 +162,7 @@ def sum_checks(log: Once[ControlState | None], settings: Settings) -> list[Check
         Check("failures", lambda: failures(state_of(log), now())),
         Check("dead-letters", lambda: dead_letters(state_of(log), now())),
         Check("lag", lambda: lag(state_of(log), settings.topic_names, now())),
+        *([] if settings.order_by is None else [Check("parked", lambda: parked(state_of(log), now()))]),
     ]
 
 

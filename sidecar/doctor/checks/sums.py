@@ -114,6 +114,20 @@ def dead_letters(state: ControlState | None, at: Now) -> list[Finding]:
     return dated(findings, sums, oldest_ms)
 
 
+def parked(state: ControlState | None, at: Now) -> list[Finding]:
+    """Report keys whose first record has used up its retries and waits for an operator (`retry.ordered_exhausted`)."""
+    sums, missing, oldest_ms = running_sums(state, at)
+    findings = list(missing)
+    if count := sum(one.parked for one in sums):
+        waits = "is parked, and waits" if count == 1 else "are parked, and wait"
+        again = hint("settle --parked --retry-now --why 'repaired'")
+        look = f"`{hint('retries list --blocked')}` lists them; once the cause is repaired, `{again}` has them tried"
+        findings.append(warn(f"{plural(count, 'key')} {waits} until an operator settles the first record", look))
+    elif sums:
+        findings.append(ok("no key is parked"))
+    return dated(findings, sums, oldest_ms)
+
+
 def lag(state: ControlState | None, topics: Collection[str], at: Now) -> list[Finding]:
     """Report main topics and partitions whose oldest undelivered record has waited for long."""
     sums, missing, oldest_ms = running_sums(state, at)
