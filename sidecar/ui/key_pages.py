@@ -107,6 +107,7 @@ class SettleForm:
             here="/keys",
             wanted=wanted,
             is_done=decided.as_decided,
+            end=wanted.end_under(decided.hold),
             coded=fields.get("base64", ""),
         )
 
