@@ -40,7 +40,7 @@ from reconsume.topics.policy_record import SubscriptionRecord
 
 OVERDUE = 60_000
 """ms by which a retry is late at least."""
-REMEMBERED = 60_000
+REMEMBERED = 15_000
 """ms for which the alarms that were last asked for are shown before those of now have come."""
 MOST_NAMED = 3
 """Instances that are named; of more the number is given."""
