@@ -1,7 +1,7 @@
 """What an instance's heartbeat says of its last minutes: failures, new dead letters, and how long records wait.
 
-`doctor` adds up what the running instances say. A heartbeat is read by every instance of the group, so the sums have
-2 KiB at most (`bounded`): what is worst comes first, and how much was left out is said. They are as untrusted as any
+`doctor` adds up what the running instances say. A heartbeat is read by every instance of the group, so the sums are
+bounded (`bounded`): what is worst comes first, and how much was left out is said. They are as untrusted as any
 record (`policy_record.py`).
 """
 
@@ -12,8 +12,8 @@ from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 
-LARGEST = 2 * 1024
-"""Bytes of the sums in a heartbeat."""
+LARGEST = 1_200
+"""Bytes of the sums in a heartbeat, which has 2 KiB (`policy_record.fitted`)."""
 FAILURES_MS = 5 * 60_000
 """ms over which failures are counted."""
 DEAD_LETTERS_MS = 15 * 60_000

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from reconsume.topics import json_bounds as bounds
 from reconsume.topics import versions
 from reconsume.topics.action_record import ACTION, ActionHeard, read_action
+from reconsume.topics.agreement import SETTINGS, SettingsHeard, digest_of, read_settings
 from reconsume.topics.hold_record import HOLD, MOST_HOLDS, HoldHeard, read_hold
 from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.instance_sums import InstanceSums
@@ -32,6 +34,12 @@ LARGEST = 64 * 1024
 DEEPEST = 5
 """Objects and lists inside each other: a rule of a policy may have a formula, and a heartbeat tells of each topic which
 reasons its failures had."""
+LARGEST_HEARTBEAT = 2 * 1024
+"""Bytes of a heartbeat at most: each instance reads those of all others, and every start all of the last minutes."""
+MOST_SUBSCRIBED = 512
+"""Bytes of the topics and tags in a heartbeat."""
+SHORT_REASON = 40
+"""Characters of the reason of a pace in a heartbeat that has no room."""
 LONGEST_NAME = 256
 """Characters of `who` in a policy, and of an instance's name."""
 LONGEST_ID = 300
@@ -51,6 +59,9 @@ LONGEST_REASON = 300
 """Characters of the reason why a pace is not open."""
 PARTITION = 0
 """The partition of all records: the control log. Their order must be total."""
+
+PREFIXES = ", ".join(f"{prefix.decode()}…" for prefix in (INSTANCE, SETTINGS, SETTLE, HOLD, ACTION))
+"""The keys of the other records, for people."""
 
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Values: TypeAlias = Mapping[str, object]
@@ -126,12 +137,14 @@ class ObeysTold(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an instance obeys of what operators say.
 
     `read_to`: it has taken in every policy and hold below this offset of the control log. `holds`: the ids of the holds
-    that it obeys, as many as fit. `policy`: the offset of the policy in force; None if its configuration is.
+    that it obeys, as many as fit. `policy`: the offset of the policy in force; None if there is none. `settings`: the
+    digest of the settings of instances that it follows; empty if its own configuration applies.
     """
 
     read_to: Long = ALWAYS_0
     holds: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=64)], ...], msgspec.Meta(max_length=MOST_HOLDS)] = ()
     policy: Long | None = None
+    settings: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -144,7 +157,10 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     it runs. `all_refused`: the topics whose records its service rejects. `lock_timeout`, `drain_timeout`: ms for which
     the release of a partition, and a stop, wait at most for a delivery. `sums`: what it saw in the last minutes.
     `obeys`: what it obeys of what operators say. `retried_in_place`: records of an ordered group that it delivers again
-    from memory, each of which holds back what follows. `in_place`: the oldest of them, by partition.
+    from memory, each of which holds back what follows. `in_place`: the oldest of them, by partition. `settings`: the
+    digest of the agreed values of its configuration; empty if they count for no other instance. `mode`, `order`,
+    `batch`: of its deliveries. `started`: when it started (epoch ms). `subscribed`: the digest of a subscription of
+    which not all topics fit; otherwise empty.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -160,6 +176,12 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     drain_timeout: Long | None = None
     obeys: ObeysTold | None = None
     retried_in_place: Long = 0
+    settings: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    mode: Annotated[str, msgspec.Meta(max_length=32)] = ""
+    order: Annotated[str, msgspec.Meta(max_length=32)] = ""
+    batch: Long = 0
+    started: Long = 0
+    subscribed: Annotated[str, msgspec.Meta(max_length=64)] = ""
     in_place: Annotated[tuple[InPlaceTold, ...], msgspec.Meta(max_length=64)] = ()
 
 
@@ -232,7 +254,9 @@ class SettlementHeard(msgspec.Struct, frozen=True):
     record: SettlementRecord | None
 
 
-Heard: TypeAlias = PolicyHeard | InstanceHeard | SettlementHeard | HoldHeard | ActionHeard | NewerRecord | BadRecord
+Heard: TypeAlias = (
+    PolicyHeard | InstanceHeard | SettingsHeard | SettlementHeard | HoldHeard | ActionHeard | NewerRecord | BadRecord
+)
 
 _ENCODER = msgspec.json.Encoder()
 _POLICY = msgspec.json.Decoder(PolicyRecord)
@@ -272,8 +296,11 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
     if key is not None and key.startswith(ACTION):
         action = read_action(key, value)
         return BadRecord(action) if isinstance(action, str) else action
+    if key is not None and key.startswith(SETTINGS):
+        settings = read_settings(key, value)
+        return BadRecord(settings) if isinstance(settings, str) else settings
     if key is None or not key.startswith(INSTANCE):
-        return BadRecord(f"the key {shown(key)} is neither policy nor instance/… nor settle/… nor hold/… nor action/…")
+        return BadRecord(f"the key {shown(key)} is neither policy nor one of {PREFIXES}")
     instance = _name(key[len(INSTANCE) :], LONGEST_NAME)
     if not instance:
         return BadRecord(f"the key {shown(key)} names no instance")
@@ -319,10 +346,45 @@ def shown(key: bytes | None) -> str:
     return "null" if key is None else repr(key[:40])[1:]
 
 
-def same_subscription(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two instances want the same records. The order of tags, and blanks between them, mean nothing."""
-    return _plain(one) == _plain(other)
+def heartbeat_subscription(subscription: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """Return what a heartbeat says of a subscription: its first topics, as many as fit, and the digest of it if there
+    are more. The order of tags, and blanks between them, mean nothing."""
+    plain = {
+        topic: "||".join(sorted({tag.strip() for tag in subscription[topic].split("||")}))
+        for topic in sorted(subscription)
+    }
+    kept, room = dict[str, str](), MOST_SUBSCRIBED
+    for topic, tags in plain.items():
+        room -= len(topic.encode()) + len(tags.encode()) + len('"":"",')
+        if room < 0:
+            return kept, digest_of(plain)
+        kept[topic] = tags
+    return kept, ""
 
 
-def _plain(subscription: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    return {topic: frozenset(tag.strip() for tag in tags.split("||")) for topic, tags in subscription.items()}
+def fitted(record: SubscriptionRecord) -> SubscriptionRecord:
+    """Return a heartbeat of LARGEST_HEARTBEAT bytes at most. What its lists have first, the worst, stays longest."""
+    while len(_ENCODER.encode(record)) > LARGEST_HEARTBEAT and (shorter := _shorter(record)) is not None:
+        record = shorter
+    return record
+
+
+def _shorter(record: SubscriptionRecord) -> SubscriptionRecord | None:
+    """Return a heartbeat without the least important thing that it can go without; None if there is nothing more."""
+    sums, obeys, pace = record.sums, record.obeys, record.pace
+    if sums is not None and (sums.failures or sums.dead_letters or sums.lag):
+        lists: dict[str, list[Any]] = {"failures": sums.failures, "dead_letters": sums.dead_letters, "lag": sums.lag}
+        longest = max(lists, key=lambda name: len(lists[name]))
+        fewer: dict[str, Any] = {longest: lists[longest][:-1], "omitted": sums.omitted + 1}
+        return replace(record, sums=replace(sums, **fewer))
+    if record.all_refused:
+        return replace(record, all_refused=record.all_refused[:-1])
+    if len(record.in_place) > 1:
+        return replace(record, in_place=record.in_place[:-1])
+    if pace is not None and len(pace.reason) > SHORT_REASON:
+        return replace(record, pace=replace(pace, reason=f"{pace.reason[: SHORT_REASON - 1]}…"))
+    if record.in_place:
+        return replace(record, in_place=())
+    if obeys is not None and obeys.holds:
+        return replace(record, obeys=replace(obeys, holds=obeys.holds[:-1]))
+    return None

@@ -2,7 +2,7 @@
 
 Data are the rows of the record's path: each delivery with its wait, then the dead letter, in the mode of the
 configuration. Messages are the notes: what the rows cannot show. Everything is made from the settings; with `--live`
-the group's policy is read from Kafka and laid over them first.
+the settings in force are read from Kafka first.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
 from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.masking import text_without_secrets
+from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.durations import render_duration
@@ -54,7 +55,7 @@ def explain(
     reason: Annotated[
         str, typer.Option("--reason", metavar="CLASS", help="For failures of this class, such as http-409 or timeout.")
     ] = "",
-    live: Annotated[bool, typer.Option("--live", help="By the group's policy on Kafka, which may be another.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="By the settings in force in the group, on Kafka.")] = False,
 ) -> None:
     """Show the way of a failing record.
 
@@ -73,7 +74,10 @@ def explain(
     if live:
         from reconsume.sidecar.cli.policy import governed  # it knows the Kafka client, which is slow
 
-        settings = governed(settings)
+        in_force = governed(settings)
+        counts = Counter(in_force.origins(settings).values())
+        origins = ", ".join(f"{plural(count, 'value')} from {origin}" for origin, count in counts.items())
+        settings = in_force.settings
     mains = settings.topic_names
     main = mains[0] if topic is None else topic
     if main not in mains:
@@ -97,9 +101,9 @@ def explain(
             del rows[MOST_ROWS:]
     options.output.rows(TIMELINE, rows)
     if live:
-        talk("these are the values of the group's policy, and of the configuration where the policy sets none")
+        talk(f"these are the values in force in the group: {origins}; `{hint('policy show')}` has each")
     else:
-        talk(f"these are the configuration's values; `{hint('explain --live')}` uses the group's policy, if it has one")
+        talk(f"these are the configuration's values; `{hint('explain --live')}` uses those in force in the group")
 
 
 def hops_of(settings: Settings, main: str, delay: str) -> Iterator[Row]:

@@ -1,13 +1,16 @@
-"""`policy show`, `policy set`: the retry policy of all instances of the group, changed while they run.
+"""`policy show`, `set`, `apply`: the retry policy of all instances of the group, changed while they run.
 
-`policy set` makes a plan from the control log and the configuration, refuses what instances could not apply (a policy
-that a newer version wrote, level topics that are missing), warns, asks, and writes. The log is looked at again just
-before: if another policy came in meanwhile, nothing is written (`group_policy/operations.py`).
+`set` changes keys, `apply` makes the policy what a file says. Both make a plan from the control log and the
+configuration, refuse what instances could not apply (a policy that a newer version wrote, level topics that are
+missing), warn, ask, and write. The log is looked at again just before: if another policy came in meanwhile, nothing is
+written (`group_policy/operations.py`).
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,14 +18,18 @@ from msgspec import UNSET
 
 from reconsume.sidecar.cli.explain import parks_in
 from reconsume.sidecar.cli.terminal.arguments import author
-from reconsume.sidecar.cli.terminal.confirm import Yes, ask
+from reconsume.sidecar.cli.terminal.confirm import Yes
+from reconsume.sidecar.cli.terminal.exit_codes import PARTLY
+from reconsume.sidecar.cli.terminal.operation import carry_out
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.dlq.settle_request import fault_of_why
-from reconsume.sidecar.errors import ContractError
+from reconsume.sidecar.errors import ConfigError, ContractError
+from reconsume.sidecar.files import read_plain
 from reconsume.sidecar.hints import ABSENT, hint
+from reconsume.sidecar.operation import Outcome, Plan, Report, Unrecorded
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings.checks import short_waits_of_instances
 from reconsume.sidecar.settings.group_policy import (
@@ -38,17 +45,21 @@ from reconsume.sidecar.settings.group_policy import (
     read_assignments,
     rule_named_by,
 )
-from reconsume.sidecar.settings.load import Loaded, load_with_origins
+from reconsume.sidecar.settings.load import load
 from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.yaml_text import read_yaml
 from reconsume.topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.group_policy.operations import PolicyStore
-    from reconsume.sidecar.group_policy.state import ControlState, Policies
+    from reconsume.sidecar.group_policy.agreement import InForce
+    from reconsume.sidecar.group_policy.operations import PolicyStore, PolicyWritten
+    from reconsume.sidecar.group_policy.state import ControlState
 
 PLAN = ("key", "old", "new")
 SHOWN = ("key", "value", "origin")
 RULE = ("rule", "topics", "reasons", "ladder", "max_reconsume_times", "max_age", "dead_letter")
+LARGEST_FILE = 64 * 1024
+"""Bytes of a policy in a file, as of its record."""
 
 app = typer.Typer(cls=Group, help="The retry policy of the whole group.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -56,35 +67,36 @@ take_common(app)
 
 @command(app, "show")
 def show(options: Options) -> None:
-    """Show the policy in force.
+    """Show the settings in force.
 
-    Each value with where it comes from: the group's record on Kafka, or this configuration, or the default.
+    Each value with where it comes from: `policy`, the group's; `instances`, the newest settings among the live
+    instances, if this configuration has others; `file`, this configuration; or `default`.
 
     \b
     Example:
       reconsume policy show -o table
     """
-    loaded, store = look(options)
+    settings, store = look(options)
     try:
-        record = newest(store)
+        state: ControlState | None = store.read()
     except ContractError as fault:  # without the topic no policy can have been set
         talk(f"warning: {fault}")
-        record = None
-    settings = in_force(loaded.settings, record)
-    values = {} if record is None else record.policy
-    rows = [
-        {"key": key, "value": value, "origin": origin_of(loaded, key, values)}
-        for key, value in policy_values(settings).items()
-    ]
+        state = None
+    current = in_force(settings, state)
+    record, origins = current.record, current.origins(settings)
+    values = policy_values(current.settings)
     because = f", because {record.why}" if record is not None and record.why else ""
     talk("no policy is set for the group" if record is None else f"set by {record.who} at {clock(record.at)}{because}")
     if record is not None and record.was:
         talk(f"before: {', '.join(f'{key}={flow(value)}' for key, value in record.was.items())}")
-    if loaded.settings.policy_mode == "strict" and differences(loaded.settings, settings):
+    if current.agreed is not None:
+        names = ", ".join(current.agreed.instances)
+        talk(f"instances: settings {current.agreed.digest} of {names} are the newest, and apply below the policy")
+    if settings.policy_mode == "strict" and differences(settings, current.settings):
         talk("warning: policy_mode is strict, and an instance with this configuration refuses to start")
-    options.output.rows(SHOWN, rows)
-    if settings.retry.rules and options.output.format is Format.TABLE:
-        options.output.rows(RULE, rule_rows(settings))
+    options.output.rows(SHOWN, [{"key": key, "value": values[key], "origin": origins[key]} for key in values])
+    if current.settings.retry.rules and options.output.format is Format.TABLE:
+        options.output.rows(RULE, rule_rows(current.settings))
 
 
 Assignments = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE...", help=f"Keys: {', '.join(KEYS)}.")]
@@ -114,7 +126,7 @@ def set_(
     yes: Yes = False,
     dry_run: DryRun = False,
     replace: Replace = False,
-) -> int | None:
+) -> int:
     """Set values for the whole group.
 
     All instances follow within seconds, without a restart; records that wait keep their due time. A plan is shown
@@ -129,83 +141,192 @@ def set_(
       reconsume policy set --unset ladder
     """
     pairs, dropped = read_pairs(assignments or [], unset or [])
+    expect_reason(why)
+    file, store = look(options)
+    state = read_to_change(store, replace=replace)
+    assigned = read_assignments(in_force(file, state).settings, pairs, "policy set")
+    before = policy_of(state)
+    kept = {key: value for key, value in before.items() if key not in dropped}
+    by = author(who)
+    operation = SetPolicy(file, store, state, kept | assigned, by, why)
+    return carry_out(options, operation, by, Unrecorded(), yes=yes, dry_run=dry_run)
+
+
+PolicyFile = Annotated[
+    Path, typer.Option("-f", "--file", metavar="FILE", help="The whole policy: a YAML mapping of its keys.")
+]
+DriftDryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show the plan; change nothing, and end with 3 if something would change.")
+]
+
+
+@command(app, "apply")
+def apply(
+    options: Options,
+    file: PolicyFile,
+    who: Who = None,
+    why: Why = "",
+    yes: Yes = False,
+    dry_run: DriftDryRun = False,
+    replace: Replace = False,
+) -> int:
+    """Make the group's policy what a file says.
+
+    The file is the whole policy: a key that it does not have is unset, and an empty mapping ({}) withdraws the policy.
+    Values are compared as they are read, so 60s is 1m. Nothing is written if the group has this policy. The command
+    ends with 1 unless the policy in force is the one that it wrote.
+
+    \b
+    Examples:
+      reconsume policy apply -f policy.yaml --dry-run
+      reconsume policy apply -f policy.yaml --yes --who ci
+    """
+    expect_reason(why)
+    settings, store = look(options)
+    wanted = read_policy(file, settings)
+    state = read_to_change(store, replace=replace)
+    by = author(who)
+    operation = SetPolicy(settings, store, state, wanted, by, why)
+    code = carry_out(options, operation, by, Unrecorded(), yes=yes, dry_run=dry_run)
+    return PARTLY if dry_run and operation.rows else code
+
+
+class SetPolicy:
+    """Replace the policy of a control log, which was read as `state`, as an operation. `file`: the configuration.
+
+    The policy is a record of its own, with who has set it and why.
+    """
+
+    action = "policy"
+
+    def __init__(
+        self, file: Settings, store: PolicyStore, state: ControlState, wanted: Mapping[str, object], who: str, why: str
+    ) -> None:
+        self._file, self._store, self._state = file, store, state
+        self._wanted, self._who, self.why = wanted, who, why
+        self.rows: Sequence[Row] = ()
+        """What would change, a row for each key."""
+        self._written: PolicyWritten | None = None
+
+    @property
+    def what(self) -> str:
+        """How many keys change."""
+        return plural(len(self.rows), "value")
+
+    @property
+    def changed(self) -> int:
+        """1 once the policy is written."""
+        return int(self._written is not None)
+
+    def plan(self, _report: Report) -> Plan:
+        """Compare the policies. Raises ConfigError, ContractError if instances could not apply it, and BrokerError."""
+        state = self._state
+        old = in_force(self._file, state).settings
+        new = overridden(in_force(self._file, state, with_policy=False).settings, self._wanted)
+        self.rows = plan_of(policy_of(state), self._wanted, old, new)
+        if not self.rows:
+            return Plan(PLAN, [], "", "nothing would change")
+        basis = state.policies.newest
+        remarks = [
+            "the plan is based on no policy" if basis is None else f"the plan is based on the policy at {basis.offset}"
+        ]
+        if parks_in(old) and not parks_in(new):
+            remarks.append(f"warning: {parked_text(new)}; `{hint('retries list --blocked')}` shows it")
+        remarks += short_wait_remarks(old, new, state)
+        expect_levels(new)
+        return Plan(PLAN, self.rows, f"Set {self.what} for the whole group?", "nothing was written", remarks)
+
+    def run(self, _report: Report, _stop: threading.Event) -> None:
+        """Write it. Raises ContractError if another policy came in meanwhile, and BrokerError."""
+        was = {str(row["key"]): row["old"] for row in self.rows}
+        record = PolicyRecord(dict(self._wanted), self._who, wall(), was, why=self.why or UNSET)
+        self._written = self._store.write(fitting(record), self._state)
+
+    def outcome(self) -> Outcome:
+        """Say where the policy is, and what it has replaced."""
+        assert self._written is not None
+        replaced = [
+            f"warning: {name} has written a policy meanwhile, and this one replaces it"
+            for name in self._written.replaced
+        ]
+        where = f"{self._file.names.policy} at offset {self._written.offset}"
+        return Outcome([], [*replaced, f"written to {where}; the instances follow within seconds"])
+
+
+def expect_reason(why: str) -> None:
+    """Raise BadParameter if a reason is given that no record may have."""
     if why and (fault := fault_of_why(why)):
         raise typer.BadParameter(f"--why: {fault}")
-    loaded, store = look(options)
-    state = store.read()
-    if not replace:
-        expect_readable(state.policies)
-    record, by = followed(state.policies), author(who)
-    old_settings = in_force(loaded.settings, record)
-    assigned = read_assignments(old_settings, pairs, "policy set")
-    kept = {key: value for key, value in ({} if record is None else record.policy).items() if key not in dropped}
-    new = kept | assigned
-    settings = overridden(loaded.settings, new)
-    rows = plan_of(record, new, old_settings, settings)
-    if not rows:
-        talk("nothing would change")
-        return None
-    options.output.talk_rows(PLAN, rows)
-    if parks_in(old_settings) and not parks_in(settings):
-        talk(f"warning: {parked_text(settings)}; `{hint('retries list --blocked')}` shows it")
-    warn_of_short_waits(old_settings, settings, state)
-    expect_levels(settings)
-    if not dry_run:
-        if not yes:
-            ask(f"Set {plural(len(rows), 'value')} for the whole group?")
-        was = {str(row["key"]): row["old"] for row in rows}
-        offset = store.write(fitting(PolicyRecord(new, by, wall(), was, why=why or UNSET)), state)
-        talk(f"written to {settings.names.policy} at offset {offset}; the instances follow within seconds")
-    if dry_run:
-        talk("nothing was written")
-    options.output.rows_after(rows, PLAN, rows)
-    return None
 
 
-def look(options: Options) -> tuple[Loaded, PolicyStore]:
+def look(options: Options) -> tuple[Settings, PolicyStore]:
     """Load the configuration and open the policy topic."""
     from reconsume.sidecar.group_policy.operations import (
         PolicyStore,  # the Kafka client is slow to import, and --help needs none
     )
 
-    loaded = load_with_origins(options.config, options.sets)
-    return loaded, PolicyStore(loaded.settings.kafka, loaded.settings.names)
+    settings = load(options.config, options.sets)
+    return settings, PolicyStore(settings.kafka, settings.names)
 
 
-def governed(settings: Settings) -> Settings:
-    """Return the settings with the group's present policy applied.
+def read_policy(file: Path, settings: Settings) -> dict[str, object]:
+    """Return the policy that a file says, as it is written in YAML by us. Raises ConfigError if it is not valid."""
+    try:
+        document = read_yaml(read_plain(file, LARGEST_FILE).decode())
+    except (OSError, UnicodeDecodeError) as fault:
+        raise ConfigError([f"{file}: {fault.strerror if isinstance(fault, OSError) else 'is no text'}"]) from None
+    values = document.value
+    if document.faults:
+        raise ConfigError([f"{file}: {fault}" for fault in document.faults])
+    if not isinstance(values, dict):
+        raise ConfigError([f"{file}: must be a mapping of the policy's keys; {{}} withdraws the policy"])
+    if unknown := [str(key) for key in values if key not in KEYS]:
+        raise ConfigError([f"{file}: {key}: {advice_for(key)}" for key in unknown])
+    read = policy_values(overridden(settings, values, str(file)))
+    return {key: read[key] for key in KEYS if key in values}
+
+
+def read_to_change(store: PolicyStore, *, replace: bool) -> ControlState:
+    """Read the control log, whose policy is to be changed. Raises ContractError if a newer version wrote that."""
+    state = store.read()
+    if state.policies.unread is not None and not replace:
+        raise ContractError(
+            f"the group's policy cannot be read: {state.policies.unread.fault}. Set it with that version; "
+            "--replace writes one of this version instead, without the values that it has"
+        )
+    return state
+
+
+def policy_of(state: ControlState) -> Mapping[str, object]:
+    """Return the values of the policy that instances follow."""
+    record = state.policies.in_force
+    return {} if record is None else record.policy
+
+
+def governed(settings: Settings) -> InForce:
+    """Return what is in force in the group.
 
     Raises ContractError if the policy topic is missing, BrokerError if Kafka does not answer.
     """
     from reconsume.sidecar.group_policy.operations import PolicyStore
 
-    return in_force(settings, newest(PolicyStore(settings.kafka, settings.names)))
+    return in_force(settings, PolicyStore(settings.kafka, settings.names).read())
 
 
-def newest(store: PolicyStore) -> PolicyRecord | None:
-    """Return the policy that instances follow; print a warning for each record that they skip."""
-    return followed(store.read().policies)
+def in_force(settings: Settings, state: ControlState | None, *, with_policy: bool = True) -> InForce:
+    """Return what is in force by a control log, and print a warning for each record that instances skip."""
+    from reconsume.sidecar.group_policy.agreement import group_settings
 
-
-def followed(policies: Policies) -> PolicyRecord | None:
-    """Return the policy that instances follow, like `newest`, of a log that is already read."""
-    for entry in policies.entries:
-        if entry.fault:
-            talk(f"warning: the policy at offset {entry.offset} is passed over: {entry.fault}")
-    return policies.in_force
-
-
-def in_force(settings: Settings, record: PolicyRecord | None) -> Settings:
-    """Return the settings with the group's values applied. If those are invalid, return the configuration's, as
-    instances do."""
-    from reconsume.sidecar.errors import ConfigError
-
-    try:
-        return overridden(settings, {} if record is None else record.policy)
-    except ConfigError as fault:
-        for problem in fault.problems:
+    current = group_settings(settings, state, wall(), with_policy=with_policy)
+    if with_policy and state is not None:
+        for entry in state.policies.entries:
+            if entry.fault:
+                talk(f"warning: the policy at offset {entry.offset} is passed over: {entry.fault}")
+        for problem in current.refused:
             talk(f"warning: the group's policy cannot be applied: {problem}")
-        return settings
+        for digest, problems in current.skipped.items():
+            talk(f"warning: settings {digest} of instances cannot be applied: {'; '.join(problems)}")
+    return current
 
 
 def fitting(record: PolicyRecord) -> PolicyRecord:
@@ -220,26 +341,16 @@ def fitting(record: PolicyRecord) -> PolicyRecord:
     return PolicyRecord(known, record.who, record.at, was, why=record.why)
 
 
-def expect_readable(policies: Policies) -> None:
-    """Raise ContractError if a newer version wrote the policy: a record of this version would remove its values."""
-    if policies.unread is not None:
-        raise ContractError(
-            f"the group's policy cannot be read: {policies.unread.fault}. Set it with that version; "
-            "--replace writes one of this version instead, without the values that it has"
-        )
-
-
-def warn_of_short_waits(old: Settings, new: Settings, state: ControlState) -> None:
-    """Print a warning for each wait of a live instance that ends before a delivery may, if the timeout grows.
+def short_wait_remarks(old: Settings, new: Settings, state: ControlState) -> list[str]:
+    """Return a warning for each wait of a live instance that ends before a delivery may, if the timeout grows.
 
     `old` and `new`: the settings with the present policy, and with the one to be set. `state`: what the control log
     says of its instances.
     """
     if new.longest_delivery <= old.longest_delivery:
-        return
+        return []
     running = {name: beat.record for name, beat in state.beats.running(wall()).items()}
-    for sentence in short_waits_of_instances(new, running):
-        talk(f"warning: {sentence}")
+    return [f"warning: {sentence}" for sentence in short_waits_of_instances(new, running)]
 
 
 def expect_levels(settings: Settings) -> None:
@@ -264,21 +375,23 @@ def read_pairs(assignments: Sequence[str], unset: Sequence[str]) -> tuple[list[t
         pairs.append((key.strip(), value))
     for key in (*(key for key, _ in pairs), *unset):
         if key not in KEYS and (rule_named_by(key) is None or key in unset):
-            bare = next((known for known in KEYS if dotted(known) == key), None)
-            every = f"the group can set {', '.join(KEYS)}, and one rule by rules.NAME"
-            advice = f"write {bare}" if bare is not None else every
-            raise typer.BadParameter(f"{key}: {advice}")
+            raise typer.BadParameter(f"{key}: {advice_for(key)}")
     if not pairs and not unset:
         raise typer.BadParameter("nothing to set: give KEY=VALUE, or --unset KEY")
     return pairs, frozenset(unset)
 
 
-def plan_of(record: PolicyRecord | None, new: Mapping[str, object], before: Settings, after: Settings) -> list[Row]:
+def advice_for(key: str) -> str:
+    """Return what to write instead of a key that the policy does not have."""
+    bare = next((known for known in KEYS if dotted(known) == key), None)
+    return f"write {bare}" if bare is not None else f"the group can set {', '.join(KEYS)}, and one rule by rules.NAME"
+
+
+def plan_of(old: Mapping[str, object], new: Mapping[str, object], before: Settings, after: Settings) -> list[Row]:
     """Return a row for each changed key: its value changes for this configuration, or it is set or unset for all
-    instances."""
-    old = {} if record is None else record.policy
+    instances. `old` and `new`: the policies."""
     values, later = policy_values(before), policy_values(after)
-    changed = {key for key in KEYS if old.get(key, ...) != new.get(key, ...) or values[key] != later[key]}
+    changed = {key for key in KEYS if (key in old) != (key in new) or values[key] != later[key]}
     return [{"key": key, "old": values[key], "new": later[key]} for key in KEYS if key in changed]
 
 
@@ -287,14 +400,6 @@ def parked_text(after: Settings) -> str:
     if after.queued:
         return "what is parked becomes a dead letter, unless it is settled before"
     return f"what is parked stays so, and its key with it, until it is settled (`{hint('settle --parked')}`)"
-
-
-def origin_of(loaded: Loaded, key: str, record: Mapping[str, object]) -> str:
-    """Return where a value comes from: the record, its key in the configuration, or the default."""
-    if key in record:
-        return "record"
-    path = KEYS[key]
-    return (loaded.layers.origin(path) if path in loaded.settings.configured else None) or "default"
 
 
 def rule_rows(settings: Settings) -> Iterator[Row]:

@@ -231,8 +231,9 @@ def apply(
     options.output.talk_rows(PLAN_COLUMNS, [step.row for step in steps])
     narrow = [step.spec for step in steps if step.action == "grow"]
     if (missing or narrow) and not dry_run and not yes:
-        more = f"give {plural(len(narrow), 'topic')} the partitions that are missing"
-        ask(" and ".join([f"create {plural(len(missing), 'topic')}"] * bool(missing) + [more] * bool(narrow)) + "?")
+        steps_ahead = {"create": len(missing), "widen": len(narrow)}
+        wanted = [f"{verb} {plural(count, 'topic')}" for verb, count in steps_ahead.items() if count]
+        ask(f"{' and '.join(wanted).capitalize()}?")
     admin = TopicAdmin(cluster)
     results = (*admin.create(missing, only_ask=dry_run), *admin.grow(narrow, only_ask=dry_run))
     created = {result.name: result for result in results}

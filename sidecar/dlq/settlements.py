@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.group_policy.control_log import ControlLog, RecordWriter
 from reconsume.sidecar.kafka.scan import HasSpan
@@ -65,8 +66,9 @@ def read_settlements(kafka: Mapping[str, str], names: Names) -> Settlements:
     if state is None:
         return NONE
     commits = {LetterKey(ident, attempt_of(record)): record for ident, record in state.decisions.dismissals.items()}
-    policy = state.policies.in_force
-    has_ladder = policy is not None and bool(policy.policy.get("ordered_ladder"))
+    policy, agreed = state.policies.in_force, next(iter(state.live_settings(wall())), None)
+    values = {**({} if agreed is None else agreed.record.values), **({} if policy is None else policy.policy)}
+    has_ladder = bool(values.get("ordered_ladder"))
     return Settlements(commits, state.decisions.waiting, has_ladder)
 
 

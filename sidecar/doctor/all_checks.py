@@ -16,12 +16,13 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.doctor.checks import kafka, progress, topics
-from reconsume.sidecar.doctor.checks.control_log import holds, in_force, policy, subscriptions
+from reconsume.sidecar.doctor.checks.control_log import holds, instances_differ, policy
 from reconsume.sidecar.doctor.checks.instances import instances
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag, parked
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, not_checked, ok, unseen
 from reconsume.sidecar.errors import BrokerError, ReconsumeError
+from reconsume.sidecar.group_policy.agreement import group_settings
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
@@ -51,7 +52,7 @@ OF_BROADCAST: Mapping[str, str] = {
     "groups": "a broadcast shares nothing",
 }
 """What is said of a broadcast, which has no topics of its own, instead of a check."""
-NOT_OF_BROADCAST = ("clock", "subscriptions", "failures", "dead-letters", "lag", "policy", "holds")
+NOT_OF_BROADCAST = ("clock", "instances-differ", "failures", "dead-letters", "lag", "policy", "holds")
 """Checks that a broadcast does not have at all."""
 
 
@@ -75,23 +76,25 @@ def local_checks(settings: Settings, *, deliver: bool = False) -> list[Check]:
     return checks
 
 
-def kafka_checks(settings: Settings, asked: User | None, compare: topics.Compare) -> tuple[list[Check], FindRole]:
+def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compare) -> tuple[list[Check], FindRole]:
     """Return the checks that need Kafka's answers, and what finds the role of the user.
 
-    `asked`: the role that the configured Kafka user should have; None: found out by its rights.
+    `preset`: the role that the configured Kafka user should have; None: found out by its rights.
     """
     cluster = Cluster(settings.kafka, "reconsume-doctor")
     log = Once(ControlLog(settings.kafka, settings.names, "reconsume-doctor").read_if_there)
     relay = settings.deliver.mode == "relay"
     posted = settings.topic_names if relay else ()
-    own = {topic.name: topic.tags for topic in settings.topics}
     timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     name = settings.kafka.get("sasl.username", "NAME")
 
-    def group() -> GroupShape:
-        return group_of(in_force(state_of(log), settings))
+    def in_force() -> Settings:
+        return group_settings(settings, state_of(log), now().wall_ms).settings
 
-    role = Once(lambda: kafka.role_of(cluster, group(), asked))
+    def group() -> GroupShape:
+        return group_of(in_force())
+
+    role = Once(lambda: kafka.role_of(cluster, group(), preset))
 
     def rights() -> list[Finding]:
         grant = hint(f"acls apply --role {role().user} --principal User:{name}")
@@ -107,10 +110,10 @@ def kafka_checks(settings: Settings, asked: User | None, compare: topics.Compare
         Check("overdue", lambda: progress.overdue(cluster, group())),
         Check("transactions", lambda: topics.transactions(cluster, group(), timeout)),
         Check("groups", lambda: progress.groups(cluster, group())),
-        Check("subscriptions", lambda: subscriptions(log(), own, now())),
-        Check("instances", lambda: instances(state_of(log), in_force(state_of(log), settings), now())),
+        Check("instances-differ", lambda: instances_differ(log(), settings, now().wall_ms)),
+        Check("instances", lambda: instances(state_of(log), in_force(), now())),
         *([] if relay else sum_checks(log, settings)),
-        Check("policy", lambda: policy(log(), settings)),
+        Check("policy", lambda: policy(log(), settings, now().wall_ms)),
         Check("holds", lambda: holds(cluster, log(), group(), now().wall_ms)),
         Check("view", lambda: topics.dead_view(cluster, group())),
     ]
@@ -228,6 +231,8 @@ def called(check: Check) -> Report:
     """Run one check to its end, whatever it raises, and return its report."""
     try:
         return Report(check.name, tuple(check.call()))
+    except DeniedError as denied:
+        return Report(check.name, (unseen(str(denied), ASK_ADMIN),))
     except ReconsumeError as fault:
         return Report(check.name, (fail(str(fault)),))
     except Exception as fault:  # noqa: BLE001 - one check's fault must not hide what the others find

@@ -51,13 +51,14 @@ from reconsume.sidecar.find.match import (
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.operations import holds_of
-from reconsume.sidecar.group_policy.state import SILENT_AFTER, HoldsInForce
+from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic, unled_partitions
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
 from reconsume.sidecar.settings import Settings
+from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.names import Kind, Role

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from confluent_kafka import (
@@ -28,6 +28,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from msgspec.structs import replace
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.record import Partition
@@ -52,8 +53,8 @@ from reconsume.topics.policy_record import (
     ObeysTold,
     PaceTold,
     RefusedTold,
-    ReleaseTold,
     SubscriptionRecord,
+    fitted,
     instance_key,
     render_record,
 )
@@ -81,26 +82,21 @@ news of the last minutes."""
 
 
 class InstanceInfo(NamedTuple):
-    """The data to publish: the instance's name, tags by topic, the present pace and overdue time.
+    """The data to publish: the instance's name, what never changes (`fixed`), and the present pace and overdue time.
 
     `pace` returns None if nothing is delivered. `overdue` returns by how many ms the most overdue retry is late. `well`
     returns whether the instance works; None if that is not known of its kind. `signals`: what it saw in the last
-    minutes; None if nobody looks. `release`: what it runs. `refused` returns the topics
-    whose records its service rejects. `lock_timeout` and `drain_timeout`: ms for which the release of a partition, and
-    a stop, wait at most for a delivery. `obeys` returns what it obeys of what operators say; None if it has not read
-    that yet.
+    minutes; None if nobody looks. `refused` returns the topics whose records its service rejects. `obeys` returns what
+    it obeys of what operators say; None if it has not read that yet.
     """
 
     instance: str
-    subscription: Mapping[str, str]
+    fixed: SubscriptionRecord
     pace: Callable[[], PaceTold | None] = lambda: None
     overdue: Callable[[], int] = lambda: 0
     well: Callable[[], bool | None] = lambda: None
     signals: Signals | None = None
-    release: ReleaseTold | None = None
     refused: Callable[[], tuple[RefusedTold, ...]] = tuple
-    lock_timeout: int = 0
-    drain_timeout: int = 0
     obeys: Callable[[], ObeysTold | None] = lambda: None
 
 
@@ -191,25 +187,22 @@ class Heartbeat:
             signals.refresh()
         self._state, pace, overdue = self._present()
         self._soon = well, obeys = own.well(), own.obeys()
-        record = SubscriptionRecord(
-            dict(own.subscription),
-            wall(),
-            pace,
-            overdue,
+        record = replace(
+            own.fixed,
+            at=wall(),
+            pace=pace,
+            overdue=overdue,
             well=well,
-            release=own.release,
-            lock_timeout=own.lock_timeout,
-            drain_timeout=own.drain_timeout,
             all_refused=own.refused()[:MOST_REFUSED],
             sums=None if signals is None else signals.sums,
             obeys=obeys,
             retried_in_place=0 if signals is None else signals.retried(),
             in_place=() if signals is None else signals.in_place,
         )
-        self._write(self._producer, render_record(record))
+        self._write(self._producer, render_record(fitted(record)))
 
-    def put_back(self, records: Iterable[tuple[bytes, bytes]]) -> None:
-        """Write records that a topic made anew lacks. Raises KafkaException."""
+    def put_back(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Write records that the topic lacks; None deletes one. Raises KafkaException."""
         for key, value in records:
             if self._producer is None:
                 self._producer = make_client(Producer, self._credentials.newest(self._writer))
@@ -304,8 +297,56 @@ class PolicyListener(Protocol):
     def hurried(self) -> bool:
         """Return whether something is awaited."""
 
-    def unwritten(self) -> Iterable[tuple[bytes, bytes]]:
+    def unwritten(self) -> Iterable[tuple[bytes, bytes | None]]:
         """Return keys and values that the topic lacks, each once."""
+
+
+class ClusterTopics:
+    """The topics of the cluster with their numbers of partitions, as far as Kafka has told of them.
+
+    All topics show the level topics that are not needed any more. Of a large cluster they take 100 MB for a moment, so
+    they are listed once an hour there, and otherwise only those that are needed are asked for.
+    """
+
+    def __init__(self, policy_topic: str) -> None:
+        self._topic = policy_topic
+        self._counts: dict[str, int] = {}
+        self._told_at: dict[str, float] = {}
+        """When Kafka last told of each topic that is needed (monotonic seconds)."""
+        self._list_at = 0.0
+        """When all topics are to be listed (monotonic seconds)."""
+        self._leaders = Leaders()
+
+    def offsets(self, consumer: Consumer) -> OffsetLookup:
+        """Return what looks up offsets, by the leaders that were known last."""
+        return OffsetLookup(consumer, self._leaders)
+
+    def ask(self, consumer: Consumer, needed: frozenset[str]) -> dict[str, int]:
+        """Return the topics with their numbers of partitions: all of a small cluster, else those that are needed.
+
+        Raises KafkaException if Kafka does not tell of the policy topic.
+        """
+        if time.monotonic() >= self._list_at:
+            try:
+                every = consumer.list_topics(timeout=METADATA_WITHIN).topics
+            except KafkaException:  # a large cluster takes longer, and one that is away says so below
+                self._list_at = time.monotonic() + LIST_AGAIN
+            else:
+                self._counts = {name: len(topic.partitions) for name, topic in every.items()}
+                large = sum(self._counts.values()) > LARGE_CLUSTER
+                self._list_at = time.monotonic() + LIST_LARGE_EVERY if large else 0.0
+                self._told_at = dict.fromkeys(needed, time.monotonic())
+                return self._counts
+        order = sorted(needed, key=lambda name: (name != self._topic, self._told_at.get(name, 0.0), name))
+        told = named_topics(consumer, order, NAMED_WITHIN, NAMED_TOGETHER)
+        self._told_at |= dict.fromkeys((*told.described, *told.absent), time.monotonic())
+        now = {name: len(topic.partitions) for name, topic in told.described.items()}
+        self._counts = {name: n for name, n in self._counts.items() if name not in told.absent} | now
+        unknown = needed - self._told_at.keys()
+        if unknown or not {self._topic} & (told.described.keys() | told.absent):
+            text = f"Kafka does not tell yet of {plural(len(unknown) or 1, 'topic')}, the policy's or another needed"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
+        return self._counts
 
 
 class PolicySource(NamedTuple):
@@ -337,7 +378,6 @@ class PolicyFollower(threading.Thread):
             listener,
             unchanging() if credentials is None else credentials,
         )
-        self._topic = source.names.policy
         self._heartbeat = Heartbeat(writer, self._credentials, self._topic, source.own, self._say)
         self._stopping = StopRequest()
         self._said = ""
@@ -349,12 +389,11 @@ class PolicyFollower(threading.Thread):
         self._looked_at = -LOOK_EVERY
         self._gone = False
         """Whether the topic that was read exists no more."""
-        self._leaders = Leaders()
-        self._counts: dict[str, int] = {}
-        self._told_at: dict[str, float] = {}
-        """When Kafka last told of each topic that is needed (monotonic seconds)."""
-        self._list_at = 0.0
-        """When all topics are to be listed (monotonic seconds)."""
+        self._topics = ClusterTopics(self._topic)
+
+    @property
+    def _topic(self) -> str:
+        return self._source.names.policy
 
     def stop(self) -> None:
         """Delete this instance's subscription and end, within a few seconds. Returns at once."""
@@ -470,8 +509,8 @@ class PolicyFollower(threading.Thread):
         source = self._source
         awaited = self._listener.awaited()
         needed = wanted | awaited | {self._topic, *source.topics}
-        there = counts = self._list(consumer, needed)
-        leftover = leftover_levels(self._lookup(consumer), source.names, source.topics, counts, wanted)
+        there = counts = self._topics.ask(consumer, needed)
+        leftover = leftover_levels(self._topics.offsets(consumer), source.names, source.topics, counts, wanted)
         look = TopicSnapshot(frozenset(there), wanted, leftover, awaited)
         if self._topic in there and (self._gone or (self._reading and self._is_other_log(consumer))):
             self._is_stale = True
@@ -482,39 +521,11 @@ class PolicyFollower(threading.Thread):
         elif self._topic not in there:
             self._say(
                 f"{self._topic} is {ABSENT}: each instance applies the retry policy of its configuration, and "
-                f"different subscriptions are not detected; `{hint('topics apply')}` creates what is missing"
+                f"different configurations are not detected; `{hint('topics apply')}` creates what is missing"
             )
         self._listener.on_update(PolicyUpdate((), look, self._live or not self._reading, False, begins))
         if self._topic in there:
             self._heartbeat.tell()
-
-    def _list(self, consumer: Consumer, needed: frozenset[str]) -> dict[str, int]:
-        """Return the topics with their numbers of partitions: all of a small cluster, else those that are needed.
-
-        All topics show the level topics that are not needed any more. Of a large cluster they take 100 MB for a moment,
-        so they are listed once an hour there. Raises KafkaException if Kafka does not tell of the policy topic.
-        """
-        if time.monotonic() >= self._list_at:
-            try:
-                every = consumer.list_topics(timeout=METADATA_WITHIN).topics
-            except KafkaException:  # a large cluster takes longer, and one that is away says so below
-                self._list_at = time.monotonic() + LIST_AGAIN
-            else:
-                self._counts = {name: len(topic.partitions) for name, topic in every.items()}
-                large = sum(self._counts.values()) > LARGE_CLUSTER
-                self._list_at = time.monotonic() + LIST_LARGE_EVERY if large else 0.0
-                self._told_at = dict.fromkeys(needed, time.monotonic())
-                return self._counts
-        order = sorted(needed, key=lambda name: (name != self._topic, self._told_at.get(name, 0.0), name))
-        told = named_topics(consumer, order, NAMED_WITHIN, NAMED_TOGETHER)
-        self._told_at |= dict.fromkeys((*told.described, *told.absent), time.monotonic())
-        now = {name: len(topic.partitions) for name, topic in told.described.items()}
-        self._counts = {name: n for name, n in self._counts.items() if name not in told.absent} | now
-        unknown = needed - self._told_at.keys()
-        if unknown or not {self._topic} & (told.described.keys() | told.absent):
-            text = f"Kafka does not tell yet of {plural(len(unknown) or 1, 'topic')}, the policy's or another needed"
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, text))
-        return self._counts
 
     def _is_other_log(self, consumer: Consumer) -> bool:
         """Whether the topic is not the one whose first record was read; the client reports only that there is none.
@@ -522,13 +533,10 @@ class PolicyFollower(threading.Thread):
         The last record that was read may already be of the new topic.
         """
         read = {Partition(self._topic, PARTITION): self._first} if self._first else {}
-        if not recreated(self._lookup(consumer), read, METADATA_WITHIN):
+        if not recreated(self._topics.offsets(consumer), read, METADATA_WITHIN):
             return False
         self._say(f"{self._topic} was deleted and created again; it is read from its beginning")
         return True
-
-    def _lookup(self, consumer: Consumer) -> OffsetLookup:
-        return OffsetLookup(consumer, self._leaders)
 
     def _begin(self, consumer: Consumer) -> None:
         asked = TopicPartition(self._topic, PARTITION)

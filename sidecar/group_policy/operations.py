@@ -335,8 +335,8 @@ class PolicyStore:
         """Return what the control log says."""
         return self._log.read()
 
-    def write(self, record: PolicyRecord, basis: ControlState) -> int:
-        """Write a policy whose plan was made by the state `basis`. Return its offset.
+    def write(self, record: PolicyRecord, basis: ControlState) -> PolicyWritten:
+        """Write a policy whose plan was made by the state `basis`.
 
         Raises ContractError if another policy was written since then: then nothing is written, or the other one is in
         force.
@@ -348,20 +348,34 @@ class PolicyStore:
         otherwise = "the policy is not written, as far as is known"
         offset = self._log.write({KEY: render_record(record)}, otherwise)[KEY]
         self._log.read_on(basis)
-        newest = basis.policies.newest
-        if newest is None or newest.offset < offset:
+        followed = basis.policies.readable
+        if followed is None or followed.offset < offset:
             raise BrokerError(f"the policy is written at offset {offset}, and could not be read again")
-        if newest.offset > offset:
-            raise ContractError(f"the policy is written at offset {offset}, but {_said(newest)} after it, and applies")
-        return offset
+        if followed.offset > offset:
+            raise ContractError(
+                f"the policy is written at offset {offset}, but {_said(followed)} after it, and applies"
+            )
+        first = -1 if before is None else before.offset
+        others = [entry for entry in basis.policies.entries if first < entry.offset < offset]
+        return PolicyWritten(offset, tuple(_author(entry) for entry in others))
+
+
+class PolicyWritten(NamedTuple):
+    """The offset of a policy that was written, and who has written others just before, which it has replaced."""
+
+    offset: int
+    replaced: tuple[str, ...]
 
 
 def _said(entry: Entry | None) -> str:
     """Return who has written a policy, as the beginning of a sentence."""
     if entry is None:
         return "the policy topic was recreated"
-    who = "somebody" if entry.record is None else printable(entry.record.who)
-    return f"{who} has written a policy (offset {entry.offset})"
+    return f"{_author(entry)} has written a policy (offset {entry.offset})"
+
+
+def _author(entry: Entry) -> str:
+    return "somebody" if entry.record is None else printable(entry.record.who)
 
 
 class ActionStore:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from reconsume.sidecar.core.holds import Hold, Holds
@@ -28,6 +28,15 @@ from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.topics import versions
 from reconsume.topics.action_record import ActionHeard, ActionRecord
+from reconsume.topics.agreement import (
+    MOST_DIGESTS,
+    SETTINGS,
+    SILENT_AFTER,
+    LiveSettings,
+    SettingsHeard,
+    SettingsRecord,
+    newest_first,
+)
 from reconsume.topics.hold_record import HOLD, IDENT, MOST_HOLDS, HoldHeard, HoldRecord, lasts_too_long
 from reconsume.topics.policy_record import (
     KEY,
@@ -43,11 +52,8 @@ from reconsume.topics.policy_record import (
     SubscriptionRecord,
     fault_of_settlement,
     parse_record,
-    same_subscription,
 )
 
-SILENT_AFTER = 180_000
-"""ms, three times the heartbeat. An instance that was silent for so long is gone and does not count."""
 MOST_INSTANCES, MOST_BYTES = 4_096, 2 * 1024 * 1024
 """Instances that are kept, and bytes of their heartbeats or of policies. Parsed they take about twenty times as much at
 worst."""
@@ -151,13 +157,17 @@ class Beats:
     def __init__(self) -> None:
         self.last_at: int | None = None
         """When an instance last said that it runs or stops (epoch ms). None if none has."""
+        self.changes = 0
+        """How often an instance came, went, or said something else of its configuration."""
         self._beats: dict[str, Beat] = {}
         self._bytes = 0
 
     def add(self, instance: str, beat: Beat) -> None:
         """Add the newest heartbeat of an instance."""
+        before = self._beats.get(instance)
+        changes = self.changes + (before is None or _configured(before.record) != _configured(beat.record))
         self.remove(instance, beat.at)
-        self._beats[instance] = beat
+        self._beats[instance], self.changes = beat, changes
         self._bytes += beat.size
         while self._bytes > MOST_BYTES or len(self._beats) > MOST_INSTANCES:
             self.remove(next(iter(self._beats)), beat.at)
@@ -166,6 +176,7 @@ class Beats:
         """Forget an instance, which stopped cleanly at this time (epoch ms)."""
         self.last_at = at
         before = self._beats.pop(instance, None)
+        self.changes += before is not None
         self._bytes -= 0 if before is None else before.size
 
     def known(self) -> dict[str, SubscriptionRecord]:
@@ -175,6 +186,29 @@ class Beats:
     def running(self, now_ms: int) -> dict[str, Beat]:
         """Return the heartbeats of the instances that run at this time, by name."""
         return {name: beat for name, beat in self._beats.items() if beat.at > now_ms - SILENT_AFTER}
+
+
+def _configured(beat: SubscriptionRecord) -> tuple[object, ...]:
+    return beat.settings, beat.subscription, beat.mode, beat.order, beat.batch
+
+
+class KnownSettings:
+    """The settings of the log by their digest, and when each was written last (epoch ms)."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, SettingsRecord] = {}
+        self.written_at: dict[str, int] = {}
+
+    def add(self, digest: str, record: SettingsRecord | None, at: int, named: Collection[str]) -> None:
+        """Take in settings; None: they were deleted. Above the bound, the oldest go that no heartbeat names."""
+        self.records.pop(digest, None)
+        self.written_at.pop(digest, None)
+        if record is None:
+            return
+        self.records[digest], self.written_at[digest] = record, at
+        if len(self.records) > MOST_DIGESTS:
+            least = min(self.records, key=lambda one: (one in named, self.records[one].rank, one))
+            del self.records[least], self.written_at[least]
 
 
 class HoldsInForce(NamedTuple):
@@ -326,6 +360,7 @@ class ControlState:
     def __init__(self, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - a value
         self.policies = Policies(bounds.policies)
         self.beats = Beats()
+        self.settings = KnownSettings()
         self.holds = HoldsHeard(bounds.holds)
         self.decisions = Decisions(bounds.dismissals)
         self.actions: dict[str, ActionRecord] = {}
@@ -349,6 +384,8 @@ class ControlState:
                 self.beats.remove(instance, said.at)
             case InstanceHeard(instance=instance, record=SubscriptionRecord() as beat):
                 self.beats.add(instance, Beat(beat, said.offset, said.at, said.size))
+            case SettingsHeard(digest=digest, record=settings):
+                self._hear_settings(digest, settings, said.at)
             case HoldHeard(id=ident, record=hold):
                 self.holds.add(ident, hold, now_ms)
                 self.said_to = self.next_offset
@@ -362,6 +399,15 @@ class ControlState:
                 self._hear_bad(said, said.heard)
         return ""
 
+    def live_settings(self, now_ms: int) -> tuple[LiveSettings, ...]:
+        """Return the settings of the instances that run at this time, those first that apply to all of them."""
+        named = {name: beat.record.settings for name, beat in self.beats.running(now_ms).items()}
+        return newest_first(self.settings.records, named)
+
+    def _hear_settings(self, digest: str, record: SettingsRecord | None, at: int) -> None:
+        named = {beat.settings for beat in self.beats.known().values()}
+        self.settings.add(digest, record, at, named)
+
     def _hear_action(self, ident: str, record: ActionRecord | None) -> None:
         self.actions.pop(ident, None)
         if record is not None:
@@ -372,6 +418,8 @@ class ControlState:
     def _hear_bad(self, said: ControlRecord, bad: BadRecord) -> None:
         if said.key == KEY:
             self.policies.add(Entry(said.offset, None, bad.text), said.size)
+        elif said.key.startswith(SETTINGS):
+            self._hear_settings(said.key[len(SETTINGS) :].decode("ascii", errors="replace"), None, said.at)
         elif said.key.startswith(HOLD):
             ident = said.key[len(HOLD) :].decode("ascii", errors="replace")
             self.holds.live.pop(ident, None)
@@ -381,14 +429,9 @@ class ControlState:
 
 
 class Peers:
-    """What one instance makes of the heartbeats: which instances want other records, and whether others are well.
+    """What one instance makes of the heartbeats: whether others are well, and have said so behind its own."""
 
-    Instances of one group must want the same records (contract 6.12). If their subscriptions differ, chance decides
-    whether a record is delivered: it depends on which instance owns its partition.
-    """
-
-    def __init__(self, instance: str, own: Mapping[str, str]) -> None:
-        self.own = own
+    def __init__(self, instance: str) -> None:
         self._instance = instance
         self._not_well_at: int | None = None
         """The offset of the heartbeat by which this instance said that it does not work. None: it said no such
@@ -415,11 +458,3 @@ class Peers:
             if name != self._instance and beat.record.well is not False
         ]
         return Others(bool(well), self._not_well_at is not None and max(well, default=-1) > self._not_well_at)
-
-    def differing(self, beats: Beats, now_ms: int) -> dict[str, Mapping[str, str]]:
-        """Return the running instances with another subscription, and that subscription."""
-        return {
-            name: beat.record.subscription
-            for name, beat in sorted(beats.running(now_ms).items())
-            if name != self._instance and not same_subscription(beat.record.subscription, self.own)
-        }

@@ -76,7 +76,7 @@ class Sources:
     now: Callable[[], Now]
     late_verdicts: Callable[[], int] = lambda: 0
     """Calls that the delivery itself refused, because their lease was no longer valid (pull)."""
-    subscriptions_differ: Callable[[], bool] = lambda: False
+    instances_differ: Callable[[], bool] = lambda: False
     """Whether another instance of the group wants other records."""
     bad_policy_records: Callable[[], int] = lambda: 0
     """Records of the policy topic that were skipped."""

@@ -242,8 +242,13 @@ class _Collector(Collector):
         forwarded = sum(counters.forwarded for counters in all_counters)
         bad_policies = self._sources.bad_policy_records()
         yield counter("bad_policy_records", "Records of the policy topic passed over.", (), {(): bad_policies})
-        differ = int(self._sources.subscriptions_differ())
-        yield gauge("subscriptions_differ", "1 while another instance wants other records.", (), {(): differ})
+        differ = int(self._sources.instances_differ())
+        yield gauge(
+            "instances_differ",
+            "1 while live instances are configured differently.",
+            (),
+            {(): differ},
+        )
         removed = self._sources.removed_levels()
         yield gauge("removed_levels", "Levels outside the configuration that hold retries.", (), {(): removed})
         lag, bad_rows = (

@@ -6,8 +6,11 @@ to.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from reconsume.sidecar.clock import now, wall
 from reconsume.sidecar.core.holds import Holds
@@ -29,8 +32,14 @@ from reconsume.sidecar.runtime.assembly import build_lane_specs, build_pace
 from reconsume.sidecar.runtime.group_membership import GroupMembership
 from reconsume.sidecar.runtime.lane_runner import LaneRunner
 from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.settings.policy import build_policy
-from reconsume.topics.policy_record import LONGEST_REASON, PaceTold, RefusedTold, ReleaseTold, SettlementRecord
+from reconsume.sidecar.settings.policy import build_policy, heartbeat_of
+from reconsume.topics.policy_record import (
+    LONGEST_REASON,
+    PaceTold,
+    RefusedTold,
+    ReleaseTold,
+    SettlementRecord,
+)
 from reconsume.topics.removed import removed_role
 
 
@@ -88,9 +97,9 @@ def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:
 
 def with_policy(sources: Sources, controller: PolicyController) -> Sources:
     """Return what a scrape reads, together with what the policy controller counts."""
-    return replace(
+    return dataclasses.replace(
         sources,
-        subscriptions_differ=controller.subscriptions_differ,
+        instances_differ=controller.instances_differ,
         bad_policy_records=lambda: controller.bad_records,
         removed_levels=lambda: controller.removed_levels,
         holds_since=controller.holds.since,
@@ -177,18 +186,16 @@ def build_policy_follower(
     names = settings.names
     client = f"reconsume-{settings.group}-policy-{instance}"
     delivers = settings.deliver.mode != "relay"
+    fixed = replace(heartbeat_of(settings), release=ReleaseTold(*this_release()), started=wall())
     own = InstanceInfo(
         instance,
-        controller.subscription,
-        lambda: pace_told(dispatcher, membership) if delivers else None,
-        overdue,
-        lambda: membership.works() if delivers else None,
-        signals,
-        ReleaseTold(*this_release()),
-        lambda: refused_told(dispatcher),
-        settings.longest_release,
-        settings.longest_drain,
-        lambda: controller.obeys,
+        fixed,
+        pace=lambda: pace_told(dispatcher, membership) if delivers else None,
+        overdue=overdue,
+        well=lambda: membership.works() if delivers else None,
+        signals=signals,
+        refused=lambda: refused_told(dispatcher),
+        obeys=lambda: controller.obeys,
     )
     source = PolicySource(names, settings.topic_names, own)
     # It requests the committed offsets of the retry lanes. It never joins their group, and commits nothing.

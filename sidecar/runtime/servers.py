@@ -23,7 +23,7 @@ from reconsume.sidecar.delivery.push import Push
 from reconsume.sidecar.delivery.push.batch import BatchPush
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
 from reconsume.sidecar.delivery.relay.posts import FailurePosts
-from reconsume.sidecar.group_policy.controller import HoldKeeper
+from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper
 from reconsume.sidecar.group_policy.operations import HoldStore
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.sidecar.http.bodies import LONGEST

@@ -271,6 +271,7 @@ class Deliver(Section):
         ),
         CONCURRENCY,
         in_policy=True,
+        is_agreed=False,
     )
     rate: Rate | None = setting(
         None,
@@ -281,6 +282,7 @@ class Deliver(Section):
         ),
         RATE.or_null(),
         in_policy=True,
+        is_agreed=False,
     )
     group_rate: Rate | None = setting(
         None,
@@ -299,6 +301,7 @@ class Deliver(Section):
         ),
         TIMEOUT,
         in_policy=True,
+        is_agreed=False,
     )
     order: Literal["none", "key", "partition"] = setting(
         "none",

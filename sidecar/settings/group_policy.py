@@ -10,12 +10,12 @@ One rule of `retry.rules` is changed by its name: `rules.busy={reasons: [http-40
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import yaml
 
-from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.settings.load import Layers
 from reconsume.sidecar.settings.model import LEAVES, Settings, values_of
@@ -25,6 +25,8 @@ from reconsume.sidecar.settings.yaml_text import read_yaml
 IN_POLICY = [path for path, row in LEAVES.items() if row.in_policy]
 KEYS = {path[-1]: path for path in sorted(IN_POLICY, key=lambda path: path[0] != "retry")}
 """Keys that can be set for the whole group, each with the path of the setting that it replaces; retries first."""
+AGREED = tuple(key for key, path in KEYS.items() if LEAVES[path].is_agreed)
+"""Those on whose values all instances agree where no policy sets them (contract 10.7)."""
 RULES = "rules"
 """The key of the rules. One of them is changed by `rules.NAME`."""
 RULE_PREFIX = "rules."
@@ -32,6 +34,15 @@ WIDTH = 1_000_000
 """Columns of a line. It is so large that no value is folded."""
 GROUP = "the group's policy"
 """The origin of the values that the policy record gives."""
+
+
+class Origin(StrEnum):
+    """Where a value in force comes from: the same words everywhere."""
+
+    POLICY = "policy"
+    INSTANCES = "instances"
+    FILE = "file"
+    DEFAULT = "default"
 
 
 class Difference(NamedTuple):
@@ -46,6 +57,17 @@ def policy_values(settings: Settings) -> dict[str, object]:
     """Return the policy of a configuration, as it is written in YAML."""
     values = values_of(settings)
     return {key: values[path] for key, path in KEYS.items()}
+
+
+def agreed_values(settings: Settings) -> dict[str, object]:
+    """Return what a configuration says of the agreed keys, as it is written in YAML."""
+    values = policy_values(settings)
+    return {key: values[key] for key in AGREED}
+
+
+def follows_instances(settings: Settings) -> bool:
+    """Return whether an instance with this configuration follows the settings of others, and is followed by them."""
+    return settings.policy_mode == "agreed" and not settings.deliver.broadcast
 
 
 def overridden(settings: Settings, values: Mapping[str, object], origin: str = GROUP) -> Settings:
@@ -96,13 +118,21 @@ def mismatches(settings: Settings, group: Settings) -> tuple[str, ...]:
     )
 
 
-def origins(settings: Settings, record: Mapping[str, object]) -> dict[str, str]:
-    """Return where each value of the policy in force comes from: `record`, `file` or `default`.
+def origins(settings: Settings, policy: Collection[str], agreed: Collection[str] = ()) -> dict[str, Origin]:
+    """Return where each value in force comes from.
 
-    `file` includes the environment and `--set`.
+    `policy`: the keys that the group's policy sets; `agreed`: those that the settings of instances set. `file` includes
+    the environment and `--set`.
     """
-    of_instance = {key: "file" if path in settings.configured else "default" for key, path in KEYS.items()}
-    return {key: "record" if key in record else origin for key, origin in of_instance.items()}
+
+    def origin(key: str) -> Origin:
+        if key in policy:
+            return Origin.POLICY
+        if key in agreed:
+            return Origin.INSTANCES
+        return Origin.FILE if KEYS[key] in settings.configured else Origin.DEFAULT
+
+    return {key: origin(key) for key in KEYS}
 
 
 def dotted(key: str) -> str:
@@ -159,11 +189,3 @@ def edited(rules: Sequence[dict[str, Any]], name: str, text: str) -> list[dict[s
         raise ValueError("must be a rule, like {reasons: [http-409], ladder: [1m]}, or null to remove it")
     rule = {**document.value, "name": name}
     return [rule if old["name"] == name else old for old in rules] + ([] if name in names else [rule])
-
-
-def applied(settings: Settings, policy: Mapping[str, Any] | None) -> Settings:
-    """Return the settings with the group's policy; the settings alone if there is none, or it cannot be applied."""
-    try:
-        return settings if policy is None else overridden(settings, policy)
-    except ConfigError:
-        return settings

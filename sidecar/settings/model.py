@@ -100,11 +100,12 @@ class Settings(Section):
             "`deliver.leave_after`. `always`: from the start, as broadcast and relay."
         ),
     )
-    policy_mode: Literal["last-writer", "strict"] = setting(
-        "last-writer",
+    policy_mode: Literal["agreed", "own", "strict"] = setting(
+        "agreed",
         (
-            "Whose retry policy holds once `reconsume policy set` has written one for the group. `last-writer`: the "
-            "group's, over what is configured here. `strict`: an instance configured otherwise refuses to start."
+            "Whose retry settings apply. `agreed`: the group's policy (`reconsume policy set`), and below it those of "
+            "the live instance whose are the newest. `own`: the policy over this configuration, which none follows. "
+            "`strict`: as `own`, and an instance that is configured otherwise than the policy says refuses to start."
         ),
     )
     drain_timeout: int | None = setting(

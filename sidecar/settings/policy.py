@@ -8,9 +8,12 @@ from collections.abc import Mapping
 
 from reconsume.sidecar.core.pace.state_names import FailureEnd
 from reconsume.sidecar.core.policy import InPlace, Policy
+from reconsume.sidecar.settings.group_policy import agreed_values, follows_instances
 from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.agreement import digest_of
 from reconsume.topics.levels import numbered
 from reconsume.topics.outputs import AllowedOutputs
+from reconsume.topics.policy_record import SubscriptionRecord, heartbeat_subscription
 
 
 def build_policy(settings: Settings, instance: str) -> Policy:
@@ -65,6 +68,22 @@ def failure_end(settings: Settings) -> FailureEnd:
         return FailureEnd.NEVER
     is_parked = settings.queued and settings.retry.ordered_exhausted == "park"
     return FailureEnd.PARKED if is_parked else FailureEnd.DEAD_LETTER
+
+
+def heartbeat_of(settings: Settings) -> SubscriptionRecord:
+    """Return what an instance's heartbeats say of its configuration."""
+    subscription, digest = heartbeat_subscription({topic.name: topic.tags for topic in settings.topics})
+    return SubscriptionRecord(
+        subscription,
+        subscribed=digest,
+        at=0,
+        lock_timeout=settings.longest_release,
+        drain_timeout=settings.longest_drain,
+        settings=digest_of(agreed_values(settings)) if follows_instances(settings) else "",
+        mode=settings.deliver.mode,
+        order=settings.deliver.order,
+        batch=settings.deliver.batch.max_size,
+    )
 
 
 def instance_name(settings: Settings, environ: Mapping[str, str]) -> str:

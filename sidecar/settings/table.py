@@ -7,7 +7,8 @@ A section of reconsume.yaml is a frozen dataclass. Each of its fields is one row
 - the default is written as in YAML (`"30s"`), and read by the row's kind; a setting without one is `REQUIRED`;
 - the meaning is the sentence of the reference page, and the description in the JSON Schema;
 - the kind says what is accepted; a `bool` or a `Literal` needs none, because its annotation says it;
-- `in_policy` marks a key that `policy set` may set for the whole group (contract 10.1).
+- `in_policy` marks a key that `policy set` may set for the whole group (contract 10.1). Unless `is_agreed` is False,
+  all instances also agree on its value where no policy sets it (contract 10.7).
 
 Everything that lists, checks or shows settings reads these rows: `load` (file, environment, `--set`), `group_policy`
 (the policy's keys), `reference` (schema and page), `config show`, `init`. There is no second list of settings. The rows
@@ -404,6 +405,7 @@ class Row:
     default: object
     meaning: str
     in_policy: bool = False
+    is_agreed: bool = False
 
 
 class Section:
@@ -422,9 +424,11 @@ class Section:
         }
 
 
-def setting(default: object, meaning: str, kind: Kind = BY_ANNOTATION, *, in_policy: bool = False) -> Any:
-    """Return the field of one setting, for a class of the table."""
-    metadata = {ROW: Row(kind, default, meaning, in_policy)}
+def setting(
+    default: object, meaning: str, kind: Kind = BY_ANNOTATION, *, in_policy: bool = False, is_agreed: bool | None = None
+) -> Any:
+    """Return the field of one setting, for a class of the table. A key of the policy is agreed, unless it says not."""
+    metadata = {ROW: Row(kind, default, meaning, in_policy, in_policy if is_agreed is None else is_agreed)}
     if default is REQUIRED:
         return dataclasses.field(metadata=metadata)
     return dataclasses.field(default=default if kind is BY_ANNOTATION else kind.take(default), metadata=metadata)

@@ -18,7 +18,6 @@ from reconsume.sidecar.dlq.settle import Settler
 from reconsume.sidecar.dlq.settle_request import Decided, SettleRequest, settle_request
 from reconsume.sidecar.errors import RecordError
 from reconsume.sidecar.group_policy.blocking import retried_in_place
-from reconsume.sidecar.group_policy.state import SILENT_AFTER
 from reconsume.sidecar.kafka.queues.queue_listing import NoQueuesError, WaitingScan, Wanted, read_waiting
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
@@ -29,6 +28,7 @@ from reconsume.sidecar.ui.queries import LONGEST, Queries
 from reconsume.sidecar.ui.security import Session, read_signed
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.sidecar.view.journey import events_since
+from reconsume.topics.agreement import SILENT_AFTER
 
 MOST_READ = 200_000
 """Copies that one page reads at most; more are for the command line."""

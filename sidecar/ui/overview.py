@@ -27,11 +27,11 @@ from typing import NamedTuple
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
 from reconsume.sidecar.core.pace.state_names import FailureEnd, outage_now
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
-from reconsume.sidecar.group_policy.state import SILENT_AFTER
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.ui.templating import length, moment
 from reconsume.sidecar.view.query import DeadLetters, Due, LevelWaits, Minute, ViewQuery
 from reconsume.sidecar.view.storm import Failures, Rule, Storm, storm_of
+from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.events import Event, State
 from reconsume.topics.hold_record import HoldRecord

@@ -13,7 +13,6 @@ from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
-from reconsume.sidecar.group_policy.state import SILENT_AFTER
 from reconsume.sidecar.ui.endpoint import Site
 from reconsume.sidecar.ui.overview import LastAlarms, attempts_told, journey_steps, summarize
 from reconsume.sidecar.ui.security import Session
@@ -21,6 +20,7 @@ from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.query import Filters
 from reconsume.sidecar.view.query_pool import QueryPool, UnknownError
 from reconsume.sidecar.view.storm import RULE
+from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.events import State
 
 ROWS = 50

@@ -13,19 +13,21 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.pace.state_names import FailureEnd
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.dead_letters import DeadLetters
-from reconsume.sidecar.errors import BrokerError, ConfigError
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.group_policy.agreement import group_settings
 from reconsume.sidecar.group_policy.control_log import ControlLog, members_of
 from reconsume.sidecar.group_policy.operations import HoldStore, holds_of
-from reconsume.sidecar.group_policy.state import SILENT_AFTER, Entry
+from reconsume.sidecar.group_policy.state import Entry
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.sidecar.operation import Report
 from reconsume.sidecar.printable import noun_of, plural
 from reconsume.sidecar.settings import Settings
-from reconsume.sidecar.settings.group_policy import applied, flow, origins, overridden, policy_values
+from reconsume.sidecar.settings.group_policy import flow, policy_values
 from reconsume.sidecar.settings.policy import failure_end
 from reconsume.sidecar.ui.progress import Lags, Progress
 from reconsume.sidecar.view.journey import Journey, read_journey
+from reconsume.topics.agreement import SILENT_AFTER, LiveSettings
 from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.policy_record import PolicyRecord, SubscriptionRecord
@@ -79,11 +81,13 @@ class NotDelivered(NamedTuple):
 class Rules(NamedTuple):
     """The policy in force and those still in the topic, the newest first.
 
-    `values`: key, value and origin of each. `fault`: why the group's policy cannot be applied.
+    `values`: key, value and origin of each. `agreed`: the settings of instances that apply. `fault`: why the group's
+    policy cannot be applied.
     """
 
     values: list[tuple[str, str, str]]
     record: PolicyRecord | None
+    agreed: LiveSettings | None
     history: tuple[Entry, ...]
     fault: str
 
@@ -120,8 +124,7 @@ class Queries:
         state = self._log.read_if_there()
         if state is None:
             return GroupNews({}, {}, failure_end(self.settings))
-        record = state.policies.in_force
-        governed = applied(self.settings, None if record is None else record.policy)
+        governed = group_settings(self.settings, state, wall()).settings
         return GroupNews(state.beats.known(), holds_of(state).live, failure_end(governed))
 
     def instances(self, heartbeats: Mapping[str, SubscriptionRecord]) -> list[Instance]:
@@ -145,18 +148,13 @@ class Queries:
 
     def rules(self) -> Rules:
         """Return the policy and the history of its changes."""
-        settings = self.settings
-        policies = self._log.read().policies
-        fault = "" if policies.unread is None else policies.unread.fault
-        record = policies.in_force
-        policy = {} if record is None else record.policy
-        try:
-            governed = overridden(settings, policy)
-        except ConfigError as error:
-            governed, policy, fault = settings, {}, "; ".join(error.problems)
-        whence = origins(settings, policy)
-        values = [(key, flow(value), whence[key]) for key, value in policy_values(governed).items()]
-        return Rules(values, record, tuple(reversed(policies.entries[-MOST_CHANGES:])), fault)
+        state, file = self._log.read(), self.settings
+        in_force, policies = group_settings(file, state, wall()), state.policies
+        fault = "; ".join(in_force.refused) if policies.unread is None else policies.unread.fault
+        origins = in_force.origins(file)
+        values = [(key, flow(value), str(origins[key])) for key, value in policy_values(in_force.settings).items()]
+        history = tuple(reversed(policies.entries[-MOST_CHANGES:]))
+        return Rules(values, policies.in_force, in_force.agreed, history, fault)
 
     def undelivered(self, heartbeats: Mapping[str, SubscriptionRecord]) -> NotDelivered | None:
         """Return how much of the main topics is not delivered yet, by Kafka's offsets, and for how long the oldest

@@ -1,24 +1,34 @@
-"""Follow the group's policy: the rules in force, by the policy topic's newest record over the job's own values.
+"""Follow the group: the rules in force, by its policy and its live sidecars, over the job's own values.
 
-The policy is read on the driver before a batch, at most every EVERY seconds. It is applied as a whole or not at all, as
-by a sidecar (contract 10.2). Nothing in the topic, and no broker that does not answer, stops a batch: it goes on by the
-rules that are in force, and the log says why, once.
+The policy topic is read on the driver before a batch, at most every EVERY seconds. What it says is applied as a whole
+or not at all, as by a sidecar (contract 10.2, 10.7): the newest settings among the live sidecars, in which no job has a
+part, and over them the policy. Without a live sidecar the job's own values apply below the policy. Nothing in the
+topic, and no broker that does not answer, stops a batch: it goes on by the rules that are in force, and the log says
+why, once.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
-from reconsume.spark.consumer.policy_topic import EARLIEST, PolicyNews, is_absent, missing, read_policy
-from reconsume.spark.consumer.policy_values import KEYS
+from reconsume.spark.consumer.policy_topic import EARLIEST, MOST_KEYS, PolicyNews, Said, is_absent, missing, read_policy
+from reconsume.spark.consumer.policy_values import KEYS, Values
 from reconsume.spark.consumer.rules import Rules, with_policy
-from reconsume.topics.policy_record import PolicyHeard, PolicyRecord
+from reconsume.topics.agreement import (
+    MOST_DIGESTS,
+    SILENT_AFTER,
+    LiveSettings,
+    SettingsHeard,
+    SettingsRecord,
+    newest_first,
+)
+from reconsume.topics.policy_record import InstanceHeard, PolicyRecord
 
 EVERY = 5.0
 """Seconds between two reads. One takes a tenth of a second, and a batch may come each second."""
@@ -46,20 +56,24 @@ class PolicyFollower:
         read: ReadPolicy | None = None,
         are_missing: Missing | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         """Begin with the job's own rules.
 
         `kafka` holds settings of Kafka's Java client, as text by name. `read` and `are_missing` replace the reads by
-        Spark's Kafka source, and `clock` tells the seconds.
+        Spark's Kafka source, and `clock` and `wall` tell the seconds, the second since 1970.
         """
         self._rules = rules
         self._read = read or (lambda session, topic, begin: read_policy(session, kafka, topic, begin))
         self._are_missing = are_missing or (lambda session, topics: missing(session, kafka, topics))
-        self._clock = clock
+        self._clock, self._wall = clock, wall
         self._next_read = clock()
         self._offset = EARLIEST
-        self._pending: PolicyHeard | None = None
-        """The newest policy that can be read, until it is in force."""
+        self._newest: PolicyRecord | None = None
+        """The newest policy that can be read."""
+        self._policy: PolicyRecord | None = None
+        """The policy in force."""
+        self._instances = SidecarSettings()
         self._fault = ""
         """Why a newer one cannot be read."""
         self._said = ""
@@ -75,7 +89,8 @@ class PolicyFollower:
         try:
             news = self._news(session)
             self._offset = news.next_offset
-            self._pending = news.policy or self._pending
+            self._newest = self._newest if news.policy is None else news.policy.record
+            self._instances.take(news.said)
             self._fault = news.fault or ("" if news.policy else self._fault)
             against = self._apply(partial(self._are_missing, session))
         except Exception as error:  # noqa: BLE001 - whatever the client raises, a batch must not wait for the policy
@@ -92,20 +107,27 @@ class PolicyFollower:
         except Exception:
             if self._offset == EARLIEST:
                 raise
-            self._offset = EARLIEST
+            self._offset, self._instances = EARLIEST, SidecarSettings()
             return self._read(session, topic, EARLIEST)
 
     def _apply(self, are_missing: Callable[[Collection[str]], bool]) -> str:
-        """Apply the newest policy, or return the reason against it; empty if it is in force."""
-        if self._pending is not None:
-            if against := self._against(self._pending.record, are_missing):
-                return against
-            self._pending = None
-        return self._fault
+        """Apply the newest settings and policy that can be, or return the reason against others; empty if all are."""
+        against = ""
+        live = self._instances.live(self._wall() * 1000)
+        for values in (*(one.record.values for one in live), {}):
+            for policy in (self._newest, self._policy):
+                fault = self._against(values, policy, are_missing)
+                if not fault:
+                    self._policy = policy
+                    return against or self._fault
+                against = against or fault
+        return against
 
-    def _against(self, record: PolicyRecord | None, are_missing: Callable[[Collection[str]], bool]) -> str:
+    def _against(
+        self, values: Values, record: PolicyRecord | None, are_missing: Callable[[Collection[str]], bool]
+    ) -> str:
         try:
-            rules = with_policy(self._rules, {} if record is None else record.policy)
+            rules = with_policy(self._rules, {**values, **({} if record is None else record.policy)})
         except ValueError as fault:
             return str(fault)
         added = rules.levels.keys() - self._rules.levels.keys()
@@ -113,6 +135,7 @@ class PolicyFollower:
             return f"level topics are missing, of {', '.join(sorted(added))}; `reconsume topics apply` creates them"
         if rules != self._rules:
             who = "no record" if record is None else record.who
+            who = f"{who}, over the settings of sidecars" if values else who
             changed = ", ".join(changes(self._rules, rules))
             _LOG.info("%s", line_of(f"the group's policy changed, by {who}: {changed}"))
             self._rules = rules
@@ -130,6 +153,37 @@ class PolicyFollower:
         if text and text != self._said:
             _LOG.warning("%s", line_of(text))
         self._said = text
+
+
+class SidecarSettings:
+    """The settings of the group's sidecars, by what they have said in the policy topic."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, SettingsRecord] = {}
+        self._named: dict[str, tuple[str, int]] = {}
+        """The digest that each sidecar names, and when it did (epoch ms)."""
+
+    def take(self, news: Iterable[Said]) -> None:
+        """Take in what was said last, in the order of the log. Above a bound, the oldest are dropped."""
+        for content, at in news:
+            match content:
+                case SettingsHeard(digest=digest, record=SettingsRecord() as settings):
+                    self._records[digest] = settings
+                case SettingsHeard(digest=digest):
+                    self._records.pop(digest, None)
+                case InstanceHeard(instance=name, record=beat):
+                    self._named.pop(name, None)
+                    if beat is not None:
+                        self._named[name] = beat.settings, at
+        while len(self._records) > MOST_DIGESTS:
+            del self._records[min(self._records, key=lambda digest: (self._records[digest].rank, digest))]
+        while len(self._named) > MOST_KEYS:
+            del self._named[next(iter(self._named))]
+
+    def live(self, now_ms: float) -> tuple[LiveSettings, ...]:
+        """Return the settings of the sidecars that run at this time, the newest first."""
+        named = {name: digest for name, (digest, at) in self._named.items() if at > now_ms - SILENT_AFTER}
+        return newest_first(self._records, named)
 
 
 def line_of(text: str) -> str:

@@ -19,7 +19,18 @@ from tests.support.sidecar.redrive import dead_letter
 
 READS = {
     *("acls export", "acls plan", "audit", "config check", "config schema", "config show", "dlq export", "dlq list"),
-    *("dlq show", "doctor", "explain", "find", "holds", "policy show", "retries list", "retries show", "retries stats"),
+    *(
+        "dlq show",
+        "doctor",
+        "explain",
+        "instances",
+        "find",
+        "holds",
+        "policy show",
+        "retries list",
+        "retries show",
+        "retries stats",
+    ),
     *("topics check", "topics export", "topics plan", "view sql"),
 }
 """Commands that change nothing."""

@@ -23,6 +23,7 @@ from reconsume.topics.events import Event, State, encode_event, event_of
 from reconsume.topics.instance_sums import InstanceSums, TopicDeadLetters, TopicFailures, TopicLag
 from reconsume.topics.policy_record import (
     KEY,
+    ObeysTold,
     PaceTold,
     PolicyRecord,
     ReleaseTold,
@@ -203,6 +204,17 @@ def policies() -> Any:
                 [TopicDeadLetters("orders", {"http-500": 2})],
                 [TopicLag("orders", 0, 7_000, 3, grows=True)],
             ),
+        ),
+        instance_key("billing-4.default"): SubscriptionRecord(
+            {"orders": "*"},
+            NOW,
+            settings="0123456789abcdef",
+            mode="push",
+            order="key",
+            batch=1,
+            started=NOW,
+            obeys=ObeysTold(7, ("00ff",), 5, "0123456789abcdef"),
+            subscribed="fedcba9876543210",
         ),
         settlement_key("orders:3:1024"): SettlementRecord(
             1, 2, "commit", "cancelled", "ann@host", NOW, "00ff", "billing-DLQ:0:17"

@@ -55,7 +55,7 @@ class Pod:
 
     def __init__(self, name: str, *, old: bool) -> None:
         self.name, self.old, self.state = name, old, Participation(LEAVE, 0, always=old)
-        self.peers, self.log = Peers(name, {}), ControlState()
+        self.peers, self.log = Peers(name), ControlState()
         self.told: bool | None = None
         self.read = 0
 

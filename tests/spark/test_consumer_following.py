@@ -10,9 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reconsume.spark.consumer.following import AFTER_FAILURE, EVERY, LONGEST_LINE, PolicyFollower
-from reconsume.spark.consumer.policy_topic import EARLIEST, PolicyNews
+from reconsume.spark.consumer.policy_topic import EARLIEST, PolicyNews, Said
 from reconsume.spark.consumer.rules import Rules, build_rules
-from reconsume.topics.policy_record import PolicyHeard, PolicyRecord
+from reconsume.topics.agreement import SettingsHeard, SettingsRecord, digest_of
+from reconsume.topics.policy_record import InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
 
 RULES = build_rules("billing", ["orders"], ladder=["1s", "1m"], max_reconsume_times=2)
 SESSION = cast(SparkSession, None)
@@ -28,11 +29,23 @@ class Topic:
 
     def __init__(self) -> None:
         self.records: list[PolicyHeard | str] = []
+        self.said: list[Said] = []
         self.error: Exception | None = None
         self.topics = set(RULES.levels)
         self.reads: list[int] = []
         self.now = 100.0
-        self._follower = PolicyFollower(RULES, {}, read=self._read, are_missing=self._missing, clock=lambda: self.now)
+        clocks = {"clock": lambda: self.now, "wall": lambda: self.now}
+        self._follower = PolicyFollower(RULES, {}, read=self._read, are_missing=self._missing, **clocks)
+
+    def instance(self, name: str, rank: int, **values: Any) -> None:
+        """Have a sidecar say its settings; they are also those of the job where no value is given."""
+        settings = SettingsRecord({**RULES.own, **values}, rank)
+        digest = digest_of(settings.values)
+        self.say(SettingsHeard(digest, settings))
+        self.say(InstanceHeard(name, SubscriptionRecord({}, 0, settings=digest)))
+
+    def say(self, content: InstanceHeard | SettingsHeard) -> None:
+        self.said.append(Said(content, int(self.now * 1000)))
 
     def rules(self, *records: PolicyHeard | str) -> Rules:
         """Add records, and return the rules of a batch that begins after the next read."""
@@ -52,7 +65,8 @@ class Topic:
         news = self.records[max(begin, 0) :]
         good = [record for record in news if isinstance(record, PolicyHeard)]
         fault = news[-1] if news and isinstance(news[-1], str) else ""
-        return PolicyNews(good[-1] if good else None, len(self.records) or begin, fault)
+        said, self.said = tuple(self.said), []
+        return PolicyNews(good[-1] if good else None, len(self.records) or begin, fault, said)
 
     def _missing(self, _session: SparkSession, topics: Collection[str]) -> bool:
         return not self.topics.issuperset(topics)
@@ -168,3 +182,29 @@ def test_a_topic_that_was_made_anew_is_read_from_its_first_record(topic: Topic) 
     topic.rules(policy(max_reconsume_times=3), policy(max_reconsume_times=4))
     topic.records.clear()
     assert topic.rules(policy(max_reconsume_times=5)).max_reconsume_times == 5
+
+
+def test_the_newest_settings_of_the_live_sidecars_apply_below_the_policy(topic: Topic) -> None:
+    """Given two sidecars and a policy, then the newer sidecar's values apply, under the policy, while it lives."""
+    topic.instance("pod-0", 1, max_reconsume_times=5)
+    assert topic.rules().max_reconsume_times == 5
+    topic.instance("pod-1", 2, max_reconsume_times=7, jitter="9%")
+    assert (topic.rules().max_reconsume_times, topic.rules().jitter) == (7, 9)
+    changed = topic.rules(policy(jitter="3%"))
+    assert (changed.max_reconsume_times, changed.jitter) == (7, 3)
+    topic.say(InstanceHeard("pod-1", None))
+    assert (topic.rules().max_reconsume_times, topic.rules().jitter) == (5, 3)
+    topic.now += 180
+    assert topic.rules(PolicyHeard(None)) == RULES, "no sidecar lives"
+
+
+def test_settings_of_sidecars_that_cannot_be_are_skipped(topic: Topic, warnings: Callable[[], list[str]]) -> None:
+    topic.instance("pod-0", 1, max_reconsume_times=5)
+    topic.instance("pod-1", 2, ladder=["1s", "7s"])
+    assert topic.rules().max_reconsume_times == 5
+    [line] = warnings()
+    assert "billing-RETRY-7s" in line
+    topic.topics.add("billing-RETRY-7s")
+    assert topic.rules().delays == (1_000, 7_000)
+    topic.instance("pod-2", 3, ladder="steps")
+    assert topic.rules().delays == (1_000, 7_000)

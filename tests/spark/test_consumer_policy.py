@@ -12,6 +12,8 @@ from pyspark.sql import SparkSession
 
 from reconsume.spark.consumer import PolicyFollower, Record, Rules, build_rules, for_each_record, read_gated
 from reconsume.topics.acls import GroupShape, User, permissions_of
+from reconsume.topics.agreement import SettingsRecord, digest_of, render_settings, settings_key
+from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, fresh_group
@@ -64,6 +66,24 @@ def test_hostile_records_stop_nothing_and_the_last_good_policy_holds(
     assert (changed.max_reconsume_times, changed.delays) == (2, (1_000, 2_000, 3_000))
     write(group, None)
     assert rules() == rules_of(group)
+
+
+def test_the_settings_of_a_live_sidecar_apply_below_the_policy_until_it_is_gone(
+    spark: SparkSession, group: GroupTopics
+) -> None:
+    """Given a sidecar among a flood of others without settings, then its values are those of the job."""
+    rules, values = following(spark, group), {**rules_of(group).own, "max_reconsume_times": 7, "jitter": "9%"}
+    digest = digest_of(values)
+    write(group, render_settings(SettingsRecord(values, 3)), settings_key(digest))
+    for number in range(50):
+        write(group, render_record(SubscriptionRecord({}, 1)), instance_key(f"pod-{number}"))
+    write(group, render_record(SubscriptionRecord({}, 1, settings=digest)), instance_key("pod-7"))
+    assert (rules().max_reconsume_times, rules().jitter) == (7, 9)
+    set_policy(group, jitter="3%")
+    assert (rules().max_reconsume_times, rules().jitter) == (7, 3)
+    assert following(spark, group)() == rules(), "a job that starts now"
+    write(group, None, instance_key("pod-7"))
+    assert (rules().max_reconsume_times, rules().jitter) == (2, 3)
 
 
 def test_a_group_without_a_policy_topic_and_a_broker_that_is_gone_stop_nothing(

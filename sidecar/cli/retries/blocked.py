@@ -19,11 +19,11 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.waiting_keys import WaitingKey, WaitingRecord
 from reconsume.sidecar.errors import BrokerError, ConfigError, RecordError
 from reconsume.sidecar.group_policy.blocking import Blocking, Retried, retried_in_place
-from reconsume.sidecar.group_policy.state import SILENT_AFTER
 from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
+from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.in_place_told import MOST
 
 if TYPE_CHECKING:

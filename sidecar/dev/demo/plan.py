@@ -124,8 +124,9 @@ def make_plan(mode: Mode, ladder: str | None, orders: int) -> Plan:
     if mode is Mode.ORDERED:
         if ladder is not None:
             raise ConfigError([f"--ladder: {NO_LADDER}"])
-        retry = {"ordered_interval": IN_PLACE, "ordered_max_times": IN_PLACE_TIMES}
-        return Plan(mode, SHORT, custom(SHORT)[0] | retry, (), (IN_PLACE_LEVEL,), orders, span)
+        levels = custom(SHORT)[0]["levels"]  # of which a failure may ask for one by its number
+        retry = {"ordered_interval": IN_PLACE, "ordered_max_times": IN_PLACE_TIMES, "levels": levels}
+        return Plan(mode, SHORT, retry, (), (IN_PLACE_LEVEL,), orders, span)
     text = ladder or SHORT
     if text in NAMED:
         built = build_ladder(text)

@@ -1,4 +1,4 @@
-"""Check what the control log says: the group's policy, its holds, and whether all instances want the same records.
+"""Check what the control log says: the settings in force, holds, and whether all instances are configured alike.
 
 Each check gets what the log says; None if there is no policy topic. `checks/instances.py` and `checks/sums.py` judge
 what heartbeats say of instances and of the last minutes.
@@ -8,33 +8,57 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, listed, not_checked, ok, unseen, warn
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.group_policy.state import ControlState, Peers
+from reconsume.sidecar.group_policy.agreement import InForce, differences_of, group_settings, named
+from reconsume.sidecar.group_policy.state import Beat, ControlState
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.printable import ago, plural
 from reconsume.sidecar.settings import Settings
-from reconsume.sidecar.settings.group_policy import applied, differences, overridden
+from reconsume.sidecar.settings.group_policy import Origin, agreed_values, differences, overridden
+from reconsume.sidecar.settings.policy import heartbeat_of
 from reconsume.topics.acls import GroupShape
+from reconsume.topics.agreement import SettingsRecord, digest_of
 from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.policy_record import PolicyRecord
 
-NOBODY = "?"
-"""A name that no instance has, so that all instances are compared."""
+HERE = "this configuration"
+"""The name of this configuration among the instances with which it is compared."""
 UNKNOWN = f"the policy topic is {ABSENT}"
 
 
-def policy(state: ControlState | None, settings: Settings) -> list[Finding]:
-    """Report whether the group's policy can be applied."""
+def policy(state: ControlState | None, settings: Settings, wall: int) -> list[Finding]:
+    """Report whose settings are in force at `wall` (epoch ms), and whether all instances apply them."""
     if state is None:
         return [not_checked(UNKNOWN, hint("topics apply"))]
     record = state.policies.in_force
-    if record is None:
-        return [ok("none is set: each instance follows its configuration")]
-    return list(judged_policy(record, settings))
+    findings = [] if record is None else list(judged_policy(record, settings))
+    findings += judged_agreement(state, group_settings(settings, state, wall), settings, wall)
+    return findings or [ok("none is set, and no instance that runs is followed: each goes by its configuration")]
+
+
+def judged_agreement(state: ControlState, in_force: InForce, settings: Settings, wall: int) -> Iterator[Finding]:
+    """Report the settings of instances that apply, and the instances that do not follow them."""
+    if in_force.agreed is not None:
+        origins = in_force.origins(settings)
+        keys = [key for key, origin in origins.items() if origin is Origin.INSTANCES]
+        keys = [one.key for one in differences(settings, in_force.settings) if one.key in keys]
+        whose = f"settings {in_force.agreed.digest} of {named(in_force.agreed.instances)} are the newest and apply"
+        yield ok(f"{whose}; this configuration has others for {listed(keys)}" if keys else whose)
+    newest = next(iter(state.live_settings(wall)), None)
+    running = state.beats.running(wall)
+    if newest is None or wall - min(running[name].record.started for name in newest.instances) < CONFIRMED_MS:
+        return
+    lagging = [
+        name
+        for name, beat in running.items()
+        if beat.record.settings and beat.record.obeys is not None and beat.record.obeys.settings != newest.digest
+    ]
+    if lagging:
+        text = f"{listed(lagging)} cannot apply the newest settings, {newest.digest} of {named(newest.instances)}"
+        yield fail(text, "look at `policy.settings_refused` in its /status, and at its log (settings-refused)")
 
 
 def judged_policy(record: PolicyRecord, settings: Settings) -> Iterator[Finding]:
@@ -54,12 +78,6 @@ def judged_policy(record: PolicyRecord, settings: Settings) -> Iterator[Finding]
         yield ok(f"the group's values hold for {listed(keys)}")
     else:
         yield ok("as configured here")
-
-
-def in_force(state: ControlState | None, settings: Settings) -> Settings:
-    """Return the settings with the group's policy applied; the settings alone if the policy cannot be applied."""
-    record = None if state is None else state.policies.in_force
-    return applied(settings, None if record is None else record.policy)  # the check `policy` reports what it cannot be
 
 
 RETENTION = "retention.ms"
@@ -111,23 +129,19 @@ def judged_hold(ident: str, record: HoldRecord, kept: Mapping[str, int], wall: i
             yield warn(text, f"{mend} before, or raise retention.ms of {topic}")
 
 
-def subscriptions(state: ControlState | None, own: Mapping[str, str], now: Now) -> list[Finding]:
-    """Report whether all running instances subscribe to what this configuration says."""
+def instances_differ(state: ControlState | None, settings: Settings, wall: int) -> list[Finding]:
+    """Report how the running instances, and this configuration, differ from each other at `wall` (epoch ms)."""
     if state is None:
         return [not_checked(UNKNOWN, hint("topics apply"))]
-    running = len(state.beats.running(now.wall_ms))
-    differing = Peers(NOBODY, own).differing(state.beats, now.wall_ms)
-    if differing:
-        mend = "give all instances one configuration; while one is rolled out this passes by itself"
-        return [
-            fail(f"{name} subscribes to {spelled(theirs)}, and this configuration to {spelled(own)}", mend)
-            for name, theirs in differing.items()
-        ]
+    running = state.beats.running(wall)
     if not running:
         return [not_checked("no instance runs", "start one")]
-    return [ok(f"{plural(running, 'running instance')}, with the same topics and tags as here")]
-
-
-def spelled(subscription: Mapping[str, str]) -> str:
-    """Return a subscription in words: `orders, invoices (TagA)`."""
-    return listed(topic if tags == "*" else f"{topic} ({tags})" for topic, tags in subscription.items())
+    own = {digest_of(agreed_values(settings)): SettingsRecord(agreed_values(settings), 1)}
+    here = {HERE: Beat(heartbeat_of(settings), 0, 0, 0)}
+    in_force = group_settings(settings, state, wall)
+    differing = differences_of({**running, **here}, {**own, **state.settings.records}, in_force)
+    mend = "give all instances one configuration; while one is rolled out this passes by itself"
+    return [
+        (fail if one.origin is None else warn)(f"{one.sentence}, for {ago(wall - one.since)}", mend)
+        for one in differing
+    ] or [ok(f"{plural(len(running), 'running instance')}, configured as here")]

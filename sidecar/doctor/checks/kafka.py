@@ -90,29 +90,29 @@ ROLES = (User.SIDECAR, User.ADMIN, User.ONCALL, User.UI, User.SPARK, User.SERVIC
 
 
 class RoleFound(NamedTuple):
-    """The role of the configured Kafka user, and which of its rights are missing. `asked`: whether the user named it.
+    """The role of the configured Kafka user, and which of its rights are missing.
 
-    `open`: the cluster has no authorizer.
+    `is_given`: whether the user named it. `open`: the cluster has no authorizer.
     """
 
     user: User
     missing: tuple[Permission, ...] = ()
-    asked: bool = False
+    is_given: bool = False
     open: bool = False
 
 
-def role_of(cluster: Cluster, group: GroupShape, asked: User | None) -> RoleFound:
-    """Return the role that the configured user has: the one `asked` for, else the first of ROLES that lacks no right,
-    else the one that lacks the fewest.
+def role_of(cluster: Cluster, group: GroupShape, preset: User | None) -> RoleFound:
+    """Return the role that the configured user has: the `preset` one, else the first of ROLES that lacks no right, else
+    the one that lacks the fewest.
 
     Rights on transactional ids are not looked at: Kafka tells them to nobody. Raises BrokerError.
     """
-    wanted = {user: permissions_of(user, group) for user in (ROLES if asked is None else (asked,))}
-    if asked is None:  # a role without rights fits everybody
+    wanted = {user: permissions_of(user, group) for user in (ROLES if preset is None else (preset,))}
+    if preset is None:  # a role without rights fits everybody
         wanted = {user: planned for user, planned in wanted.items() if planned} or {User.SIDECAR: ()}
     authorizers = cluster.broker_settings("authorizer.class.name")  # to describe rules fails in no way without one
     if authorizers and not any(authorizers):
-        return RoleFound(next(iter(wanted)), asked=asked is not None, open=True)
+        return RoleFound(next(iter(wanted)), is_given=preset is not None, open=True)
     every = {right for rights in wanted.values() for right in rights}
     topics, denied = cluster.topics({right.name for right in every if right.resource is Resource.TOPIC})
     names = {right.name for right in every if right.resource is Resource.GROUP}
@@ -120,8 +120,10 @@ def role_of(cluster: Cluster, group: GroupShape, asked: User | None) -> RoleFoun
     operations = {(Resource.TOPIC, name): topic.operations for name, topic in topics.items()}
     operations |= {(Resource.TOPIC, name): frozenset() for name in denied}
     operations |= {(Resource.GROUP, name): groups[name].operations if name in groups else frozenset() for name in names}
-    found = [RoleFound(user, tuple(lacking(rights, operations)), asked is not None) for user, rights in wanted.items()]
-    return min(found, key=lambda one: len(one.missing))  # of equal ones the first
+    candidates = [
+        RoleFound(user, tuple(lacking(rights, operations)), preset is not None) for user, rights in wanted.items()
+    ]
+    return min(candidates, key=lambda one: len(one.missing))  # of equal ones the first
 
 
 def lacking(
@@ -143,7 +145,7 @@ def rights(cluster: Cluster, group: GroupShape, role: RoleFound, mend: str) -> l
         return [ok("none is needed in this mode")]
     if role.open:
         return [ok("the cluster has no authorizer: every user may do everything")]
-    is_plain = role.asked or role.user is User.SIDECAR
+    is_plain = role.is_given or role.user is User.SIDECAR
     fits = "" if is_plain else f" (of the role {role.user}, which fits this user best; --role names another)"
     findings = [fail(f"missing: {right}{fits}", mend) for right in role.missing]
     ids = [right for right in planned if right.resource is Resource.TRANSACTIONAL_ID]

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import Result
 
 from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.settings.group_policy import agreed_values
+from reconsume.sidecar.settings.policy import heartbeat_of
+from reconsume.topics.agreement import SettingsRecord, digest_of, render_settings, settings_key
 from reconsume.topics.policy_record import LARGEST, SubscriptionRecord, instance_key, render_record
 from tests.conftest import MakeTopic
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, create_topic, dump, produce
 from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.settings import good
 
 Call = Callable[..., Result]
 COMPACT = {"cleanup.policy": "compact"}
@@ -57,13 +62,11 @@ def values(result: Result) -> dict[str, tuple[object, str]]:
 def test_show_says_where_each_value_comes_from(call: Call, topic: str) -> None:
     assert call("policy", "set", "concurrency=9", "--yes", "--who", "ann").exit_code == 0
     shown = call("policy", "show", RECONSUME_RETRY__MAX_DEATHS="5")
-    found = values(shown)
+    current = values(shown)
     assert shown.exit_code == 0
-    assert found["concurrency"] == (9, "record")
-    assert found["max_deaths"] == (5, "RECONSUME_RETRY__MAX_DEATHS")
-    assert found["timeout"][0] == "20s"
-    assert found["timeout"][1].endswith("line 1")
-    assert found["max_reconsume_times"] == (16, "default")
+    assert current["concurrency"] == (9, "policy")
+    assert (current["max_deaths"], current["timeout"]) == ((5, "file"), ("20s", "file"))
+    assert current["max_reconsume_times"] == (16, "default")
     assert "set by ann at 20" in shown.stderr
 
 
@@ -112,7 +115,7 @@ def test_a_broken_record_is_passed_over_and_said(call: Call, kafka: Broker, topi
     assert call("policy", "set", "max_deaths=7", "--yes").exit_code == 0
     produce(kafka.bootstrap, topic, [Out(b"broken", b"policy")])
     shown = call("policy", "show")
-    assert values(shown)["max_deaths"] == (7, "record")
+    assert values(shown)["max_deaths"] == (7, "policy")
     assert "warning: the policy at offset 1 is passed over: the value is not as agreed" in shown.stderr
 
 
@@ -125,11 +128,11 @@ def test_no_record_keeps_a_new_policy_from_being_written(call: Call, kafka: Brok
     assert "the policy at offset 0 is passed over: the value is nested deeper than 5 levels" in shown.stderr
     full = form % (b'"' + b"x" * (LARGEST - len(form)) + b'"')
     produce(kafka.bootstrap, topic, [Out(full, b"policy")])
-    assert values(call("policy", "show"))["max_deaths"] == (7, "record")
+    assert values(call("policy", "show"))["max_deaths"] == (7, "policy")
     written = call("policy", "set", "max_reconsume_times=3", "--yes")
     assert (written.exit_code, "unknown to this version left out" in written.stderr) == (0, True)
     found = values(call("policy", "show"))
-    assert (found["max_deaths"], found["max_reconsume_times"]) == ((7, "record"), (3, "record"))
+    assert (found["max_deaths"], found["max_reconsume_times"]) == ((7, "policy"), (3, "policy"))
     assert "before: max_reconsume_times=16" in call("policy", "show").stderr
 
 
@@ -186,7 +189,7 @@ def test_a_ladder_that_keeps_the_order_needs_its_queues(call: Call, kafka: Broke
     create_topic(kafka.bootstrap, f"{group}-ORDERED-orders", 1)
     assert call(*words, **ordered).exit_code == 0
     shown = values(call("policy", "show", **ordered))
-    assert (shown["ordered_ladder"], shown["ordered_exhausted"]) == ((["1s", "1m"], "record"), ("park", "record"))
+    assert (shown["ordered_ladder"], shown["ordered_exhausted"]) == ((["1s", "1m"], "policy"), ("park", "policy"))
     alone = call("policy", "set", "ordered_ladder=null", "--yes", **ordered)
     assert (alone.exit_code, "retry.ordered_exhausted" in alone.stderr) == (78, True), "nothing would be parked"
     planned = call("policy", "set", "ordered_exhausted=dead-letter", "--dry-run", **ordered)
@@ -233,6 +236,99 @@ def test_show_warns_where_strict_would_refuse(call: Call, topic: str) -> None:
     assert call("policy", "set", "max_deaths=9", "--yes").exit_code == 0
     assert "refuses to start" in call("policy", "show", "--set", "policy_mode=strict").stderr
     assert "refuses to start" not in call("policy", "show").stderr
+
+
+# --- the settings of instances ---------------------------------------------------------------------------------------
+
+
+def newest_instance(kafka: Broker, topic: str, path: Path, *sets: str) -> str:
+    """Have an instance with these settings in the log, and return their digest."""
+    settings = good(path, *sets)
+    values = agreed_values(settings)
+    digest = digest_of(values)
+    beat = replace(heartbeat_of(settings), at=int(time.time() * 1000), started=int(time.time() * 1000))
+    settings_record = Out(render_settings(SettingsRecord(values, 7)), settings_key(digest))
+    produce(kafka.bootstrap, topic, [settings_record, Out(render_record(beat), instance_key("pod-7"))])
+    return digest
+
+
+def test_show_and_explain_say_which_values_are_those_of_instances(
+    call: Call, kafka: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Given a live instance of newer settings than this configuration, and a policy, then each value has its origin."""
+    folder = tmp_path / "pod"
+    folder.mkdir()
+    digest = newest_instance(kafka, topic, folder, "retry.levels=[1s, 1m]", "retry.ladder=[1m]", "retry.max_deaths=8")
+    assert call("policy", "set", "max_reconsume_times=1", "--yes").exit_code == 0
+    shown = call("policy", "show")
+    current = values(shown)
+    assert (current["max_deaths"], current["max_reconsume_times"]) == ((8, "instances"), (1, "policy"))
+    assert (current["timeout"], current["rate"]) == (("20s", "file"), (None, "default"))
+    assert f"instances: settings {digest} of pod-7 are the newest, and apply below the policy" in shown.stderr
+    explained = call("explain", "--live")
+    assert [row["waits"] for row in rows(explained)] == ["0s", "1m", "0s"]
+    assert "1 value from policy" in explained.stderr
+    own = call("policy", "show", "--set", "policy_mode=own")
+    assert values(own)["max_deaths"] == (3, "default")
+
+
+# --- a policy from a file --------------------------------------------------------------------------------------------
+
+
+def written(path: Path, text: str) -> Path:
+    """A file with a policy."""
+    file = path / "policy.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_apply_makes_the_policy_what_the_file_says_once(call: Call, kafka: Broker, topic: str, tmp_path: Path) -> None:
+    """Given a policy, then a file replaces it as a whole: other keys are unset, and the same file writes nothing."""
+    assert call("policy", "set", "max_deaths=7", "timeout=60s", "--yes").exit_code == 0
+    file = written(tmp_path, "timeout: 1m\nladder: [1m]\n")
+    dry = call("policy", "apply", "-f", file, "--dry-run")
+    assert (dry.exit_code, "the plan is based on the policy at 0" in dry.stderr) == (3, True)
+    assert rows(dry) == [
+        {"key": "ladder", "old": ["1s", "1m"], "new": ["1m"]},
+        {"key": "max_deaths", "old": 7, "new": 3},
+    ]
+    assert len(dump(kafka.bootstrap, topic)) == 1
+    applied = call("policy", "apply", "-f", file, "--yes", "--who", "ci")
+    assert (applied.exit_code, rows(applied)) == (0, rows(dry))
+    assert json.loads(dump(kafka.bootstrap, topic)[-1].value or b"")["policy"] == {"ladder": ["1m"], "timeout": "1m"}
+    for words in (("--yes",), ("--dry-run",)):
+        again = call("policy", "apply", "-f", written(tmp_path, "ladder: [60s]\ntimeout: 60s\n"), *words)
+        assert (again.exit_code, again.stdout, again.stderr) == (0, "", "nothing would change\n")
+    assert len(dump(kafka.bootstrap, topic)) == 2
+
+
+def test_an_empty_mapping_withdraws_the_policy(call: Call, topic: str, tmp_path: Path) -> None:
+    assert call("policy", "set", "max_deaths=7", "--yes").exit_code == 0
+    gone = call("policy", "apply", "-f", written(tmp_path, "{}"), "--yes")
+    assert (gone.exit_code, rows(gone)) == (0, [{"key": "max_deaths", "old": 7, "new": 3}])
+    assert values(call("policy", "show"))["max_deaths"] == (3, "default")
+    assert call("policy", "apply", "-f", written(tmp_path, "{}"), "--dry-run").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("", 78, "must be a mapping of the policy's keys; {} withdraws the policy"),
+        ("- ladder", 78, "must be a mapping of the policy's keys"),
+        ("retry.ladder: [1s]", 78, "retry.ladder: write ladder"),
+        ("ladders: [1s]", 78, "ladders: the group can set max_reconsume_times"),
+        ("timeout: 5", 78, "deliver.timeout = 5: must be a duration from 10ms to 1d, with a unit: 5s or 5ms, say"),
+        ("ladder: [1s", 78, "policy.yaml: "),
+        ("levels: [1s, 7m]", 1, "create them first"),
+    ],
+)
+def test_a_file_that_is_no_policy_changes_nothing(
+    call: Call, kafka: Broker, topic: str, tmp_path: Path, text: str, code: int, says: str
+) -> None:
+    shown = call("policy", "apply", "-f", written(tmp_path, text), "--yes")
+    assert (shown.exit_code, shown.stdout) == (code, "")
+    assert says in shown.stderr
+    assert dump(kafka.bootstrap, topic) == []
 
 
 def test_explain_is_by_the_file_and_live_by_the_group(call: Call, topic: str) -> None:

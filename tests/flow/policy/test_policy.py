@@ -31,7 +31,7 @@ Call = Callable[..., Result]
 
 
 def differing(sidecar: SidecarProcess) -> Any:
-    return sidecar.status()["subscriptions_differ"]
+    return sidecar.status()["instances_differ"]
 
 
 def deliveries(service: Service, value: bytes) -> list[Delivery]:
@@ -59,9 +59,9 @@ def test_two_sidecars_follow_what_the_command_line_sets_within_seconds(
     assert result.exit_code == 0, result.stderr
     for pod in pods:
         follows(pod, max_reconsume_times=0, concurrency=7)
-        found = policy_of(pod)
-        assert (found["who"], found["origins"]["max_reconsume_times"]) == ("ann", "record")
-        assert found["was"] == {"max_reconsume_times": 16, "concurrency": 256}
+        current = policy_of(pod)
+        assert (current["who"], current["origins"]["max_reconsume_times"]) == ("ann", "policy")
+        assert current["was"] == {"max_reconsume_times": 2, "concurrency": 256}
         assert pod.status()["policy"]["refused"] == []
     produce(group.bootstrap, group.main, [b"poison:%d" % number for number in range(10)])
     pods[0].until(lambda: len(dump(group.bootstrap, group.dlq)) == 10, 15, "the first failure is the last")
@@ -70,7 +70,7 @@ def test_two_sidecars_follow_what_the_command_line_sets_within_seconds(
     for pod in pods:
         follows(pod, max_reconsume_times=2, concurrency=7)
     shown = {row["key"]: row for row in map(json.loads, policy(group, "show").stdout.splitlines())}
-    assert shown["concurrency"] == {"key": "concurrency", "value": 7, "origin": "record"}
+    assert shown["concurrency"] == {"key": "concurrency", "value": 7, "origin": "policy"}
 
 
 def test_a_new_timeout_and_ladder_hold_for_what_fails_from_then_on_and_what_waits_keeps_its_time(
@@ -185,17 +185,22 @@ def test_instances_that_want_different_records_are_told_of_until_they_agree(
     group = with_policy(new_group())
     service = start_service(SCRIPT)
     here = start_sidecar(group, service.url, "here")
-    assert here.metric("reconsume_subscriptions_differ") == 0
+    assert here.metric("reconsume_instances_differ") == 0
     other = start_sidecar(group, service.url, "other", {"topics": [{"name": group.main, "tags": "TagA"}]})
-    for pod, name, tags in ((here, "other", "TagA"), (other, "here", "*")):
+    for pod in (here, other):
         pod.until(partial(differing, pod), SECONDS, "it sees that the other differs")
-        assert pod.status()["subscriptions_differ"] == [{"instance": name, "subscription": {group.main: tags}}]
-        assert pod.metric("reconsume_subscriptions_differ") == 1
-        assert "same topics and tags" in pod.wait_log("instances of one group want different records")
+        (difference,) = differing(pod)
+        assert (difference["key"], difference["applies"]) == ("tags", None)
+        assert difference["values"] == [
+            {"value": group.main, "instances": ["here"]},
+            {"value": f"{group.main} (TagA)", "instances": ["other"]},
+        ]
+        assert pod.metric("reconsume_instances_differ") == 1
+        assert "give all of them one configuration" in pod.wait_log("the instances of the group differ: tags is")
     assert other.stop().code == 0
-    here.until(lambda: here.status()["subscriptions_differ"] == [], SECONDS, "a clean stop takes it back")
-    assert here.metric("reconsume_subscriptions_differ") == 0
-    here.wait_log("all instances want the same records again")
+    here.until(lambda: differing(here) == [], SECONDS, "a clean stop takes it back")
+    assert here.metric("reconsume_instances_differ") == 0
+    here.wait_log("all instances of the group agree again")
 
 
 def test_without_the_policy_topic_the_configuration_holds_and_the_topic_is_taken_up_once_it_is_there(

@@ -76,7 +76,7 @@ def test_rules_are_set_and_changed_by_name(new_group: FreshGroup, tmp_path: Path
     assert reconsume(*command, "rules.gone=null").exit_code == 0
     shown = reconsume("policy", "show", "-c", str(tmp_path / "reconsume.yaml"))
     (row,) = (row for row in map(json.loads, shown.stdout.splitlines()) if row["key"] == "rules")
-    assert row == {"key": "rules", "value": [{"name": "busy", "reasons": ["timeout"]}], "origin": "record"}
+    assert row == {"key": "rules", "value": [{"name": "busy", "reasons": ["timeout"]}], "origin": "policy"}
     table = reconsume("policy", "show", "-c", str(tmp_path / "reconsume.yaml"), "-o", "table").stdout
     assert "busy" in table
     assert "[timeout]" in table

@@ -15,7 +15,7 @@ from reconsume.sidecar.group_policy.levels import Undrained, undrained_levels, u
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from reconsume.topics.names import Names
-from reconsume.topics.policy_record import Heard, PaceTold, PolicyHeard, instance_key
+from reconsume.topics.policy_record import Heard, PaceTold, PolicyHeard, SubscriptionRecord, instance_key
 from tests.conftest import MakeTopic
 from tests.integration.kafka.test_consumer import SECONDS, commit
 from tests.support.deadline import until
@@ -53,8 +53,12 @@ class Desk:
     def hurried(self) -> bool:
         return self.hurry
 
-    def unwritten(self) -> list[tuple[bytes, bytes]]:
+    def unwritten(self) -> list[tuple[bytes, bytes | None]]:
         return []
+
+    def own(self) -> InstanceInfo:
+        """What this instance publishes."""
+        return InstanceInfo("pod-0", SubscriptionRecord({"orders": "*"}, 0), lambda: self.pace)
 
     def policies(self) -> list[PolicyHeard]:
         return [heard for news in list(self.news) for heard in heard_of(news) if isinstance(heard, PolicyHeard)]
@@ -74,7 +78,7 @@ def desk() -> Desk:
 def follower(kafka: Broker, names: Names, desk: Desk) -> Iterator[PolicyFollower]:
     """A thread that is not started yet, and always stopped."""
     properties = {"bootstrap.servers": kafka.bootstrap}
-    place = PolicySource(names, ("orders",), InstanceInfo("pod-0", {"orders": "*"}, lambda: desk.pace))
+    place = PolicySource(names, ("orders",), desk.own())
     thread = PolicyFollower(
         follower_config(properties, names.retry_group, "t"), teller_config(properties, "t"), place, desk
     )
@@ -95,7 +99,7 @@ def test_a_policy_topic_that_is_made_anew_is_read_although_its_leader_had_change
         compacted(Broker(own.bootstrap), names.policy)
         produce(own.bootstrap, names.policy, [Out(POLICY, b"policy")])
         properties, desk.hurry = {"bootstrap.servers": own.bootstrap}, True
-        place = PolicySource(names, ("orders",), InstanceInfo("pod-0", {"orders": "*"}, lambda: desk.pace))
+        place = PolicySource(names, ("orders",), desk.own())
         thread = PolicyFollower(
             follower_config(properties, names.retry_group, "t"), teller_config(properties, "t"), place, desk
         )

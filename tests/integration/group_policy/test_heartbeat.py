@@ -10,7 +10,7 @@ from reconsume.sidecar.group_policy.follower import LATE, Heartbeat, InstanceInf
 from reconsume.sidecar.kafka.client_config import teller_config
 from reconsume.sidecar.kafka.credentials.registry import unchanging
 from reconsume.topics.names import Names
-from reconsume.topics.policy_record import InstanceHeard, PaceTold, parse_record
+from reconsume.topics.policy_record import InstanceHeard, PaceTold, SubscriptionRecord, parse_record
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic, dump
@@ -28,7 +28,7 @@ class Pod:
     overdue: int = 0
 
     def presence(self, change_every: float) -> Heartbeat:
-        own = InstanceInfo("pod-0", {"orders": "*"}, lambda: self.pace, lambda: self.overdue)
+        own = InstanceInfo("pod-0", SubscriptionRecord({"orders": "*"}, 0), lambda: self.pace, lambda: self.overdue)
         writer = teller_config({"bootstrap.servers": self.bootstrap}, "t")
         return Heartbeat(writer, unchanging(), self.topic, own, pytest.fail, change_every)
 

@@ -126,7 +126,7 @@ class World:
                 release=Release("1.2.3", "0123456789ab", "3.11.7", "2.16.1"),
                 now=lambda: self.now,
                 late_verdicts=lambda: self.told.get("late_verdicts", 0),
-                subscriptions_differ=lambda: bool(self.told.get("subscriptions_differ")),
+                instances_differ=lambda: bool(self.told.get("instances_differ")),
                 removed_levels=lambda: self.told.get("removed_levels", 0),
                 bad_policy_records=lambda: self.told.get("bad_policy_records", 0),
                 holds_since=lambda: [START.wall_ms - 3_000] * self.told.get("holds", 0),

@@ -8,9 +8,10 @@ from typing import Any
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.holds import Holds
-from reconsume.sidecar.group_policy.controller import SURE_AFTER_LOOKS, PolicyController
+from reconsume.sidecar.group_policy.controller import PolicyController
 from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.levels import Undrained
+from reconsume.sidecar.group_policy.settings_keeper import SURE_AFTER_LOOKS
 from reconsume.sidecar.settings.model import Settings
 from reconsume.topics.policy_record import Heard, PolicyHeard, PolicyRecord, SettlementRecord
 from tests.support.control_log import said

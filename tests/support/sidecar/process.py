@@ -167,11 +167,17 @@ class SidecarProcess:
         if self.running:
             self.process.send_signal(number)
 
-    def request(self, method: str, path: str, seconds: float = 30.0, *, token: bool = True) -> Reply:
-        """Call the sidecar's API as an operator, or without a token. Raises OSError while it does not listen."""
+    def request(
+        self, method: str, path: str, seconds: float = 30.0, *, token: bool = True, body: object = None
+    ) -> Reply:
+        """Call the sidecar's API as an operator, or without a token. Raises OSError while it does not listen.
+
+        `body`: sent as JSON.
+        """
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
         try:
-            connection.request(method, path, headers=AS_OPERATOR if token else {})
+            headers = (AS_OPERATOR if token else {}) | ({} if body is None else {"Content-Type": "application/json"})
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
             return Reply(answer.status, answer.read())
         finally:

@@ -13,6 +13,7 @@ from reconsume.sidecar.dev.demo.modes import Mode
 from reconsume.sidecar.dev.demo.plan import SPECIAL, make_plan
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.settings import Settings, load
+from reconsume.sidecar.settings.modes import ignored_settings
 from reconsume.sidecar.settings.policy import in_place_of
 
 
@@ -22,6 +23,11 @@ def settings_of(mode: Mode, tmp_path: Path) -> Settings:
     tree = make_plan(mode, None, 40).configuration("billing", "127.0.0.1:9092", "127.0.0.1:0", url)
     (tmp_path / "reconsume.yaml").write_text(yaml.safe_dump(tree), "utf-8")
     return load(tmp_path / "reconsume.yaml", (), {})
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_demo_writes_no_setting_that_its_mode_ignores(mode: Mode, tmp_path: Path) -> None:
+    assert ignored_settings(settings_of(mode, tmp_path)) == []
 
 
 def test_the_short_ladder_says_that_it_is_short() -> None:

@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from reconsume.sidecar.cli.doctor import compare
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.all_checks import Check, Once, kafka_checks, local_checks, run, unreachable
-from reconsume.sidecar.doctor.checks.control_log import in_force, policy, subscriptions
+from reconsume.sidecar.doctor.checks.control_log import instances_differ, policy
 from reconsume.sidecar.doctor.checks.kafka import judged, lacking, metadata, packing, timeouts
 from reconsume.sidecar.doctor.checks.progress import neighbours, retention_of, strangers
 from reconsume.sidecar.doctor.checks.topics import differing
@@ -24,15 +25,18 @@ from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Topic
 from reconsume.sidecar.kafka.credentials.reachability import diagnosed
 from reconsume.sidecar.printable import ago
+from reconsume.sidecar.settings.group_policy import agreed_values
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.policy import heartbeat_of
 from reconsume.topics.acls import Operation, Permission, Resource
-from reconsume.topics.policy_record import Heard, InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
+from reconsume.topics.agreement import SettingsHeard, SettingsRecord, digest_of
+from reconsume.topics.policy_record import Heard, InstanceHeard, ObeysTold, PolicyHeard, PolicyRecord
 from reconsume.topics.specs import Source, queue_spec
 from tests.support.control_log import said, state_of
 from tests.support.deadline import SOON
 from tests.support.sidecar.settings import good
 
 NOW = Now(1_000_000_000, 5_000)
-OWN = {"orders": "*"}
 
 # --- running -------------------------------------------------------------------------------------------------------
 
@@ -97,7 +101,7 @@ def test_without_kafka_its_checks_are_not_checked(tmp_path: Path) -> None:
 def test_a_broadcast_is_not_asked_for_topics_that_it_has_not(tmp_path: Path) -> None:
     settings = good(tmp_path, "deliver.broadcast=true")
     names = {check.name for check in kafka_checks(settings, None, lambda _spec, _found: [])[0]}
-    assert not names & {"clock", "subscriptions", "policy"}
+    assert not names & {"clock", "instances-differ", "policy"}
 
 
 # --- words ---------------------------------------------------------------------------------------------------------
@@ -175,10 +179,10 @@ def test_a_clock_is_wrong_by_what_is_certain(offset: float, accuracy: float, sta
 
 def test_a_right_is_missing_only_where_kafka_said_what_there_is() -> None:
     read = Permission(Resource.TOPIC, "a", Operation.READ)
-    assert list(lacking([read], {(Resource.TOPIC, "a"): frozenset({"READ"})}, "mend")) == []
-    assert list(lacking([read], {}, "mend")) == []
+    assert list(lacking([read], {(Resource.TOPIC, "a"): frozenset({"READ"})})) == []
+    assert list(lacking([read], {})) == []
     named = {(Resource.TOPIC, "a"): frozenset({"WRITE"})}
-    assert list(lacking([read], named, "mend")) == [fail("missing: READ on topic a", "mend")]
+    assert list(lacking([read], named)) == [read]
 
 
 def test_a_group_that_is_not_for_us_to_see_has_no_strangers() -> None:
@@ -234,42 +238,71 @@ def heard(*told: Heard) -> ControlState:
     return state_of(*told, at=NOW.wall_ms)
 
 
-def instance(name: str, at: int, **subscription: str) -> InstanceHeard:
-    return InstanceHeard(name, SubscriptionRecord(subscription, at))
+def instance(settings: Settings, name: str, started: int = 0) -> tuple[SettingsHeard, InstanceHeard]:
+    """What an instance with these settings has written."""
+    beat, values = replace(heartbeat_of(settings), started=started), agreed_values(settings)
+    return SettingsHeard(digest_of(values), SettingsRecord(values, 1)), InstanceHeard(name, beat)
 
 
-def test_an_instance_that_wants_other_records_is_a_failure_while_it_lives() -> None:
-    same, other = instance("pod-0", NOW.wall_ms - 5, orders="*"), instance("pod-1", NOW.wall_ms - 5, orders="TagA")
-    assert subscriptions(heard(same), OWN, NOW) == [ok("1 running instance, with the same topics and tags as here")]
-    (found,) = subscriptions(heard(same, other), OWN, NOW)
-    assert (found.status, "pod-1 subscribes to orders (TagA)" in found.finding) == (Status.FAIL, True)
-    later = Now(NOW.wall_ms + 179_000, NOW.steady_ms)
-    silent = heard(other)
-    for record in said(same, at=later.wall_ms, begin=silent.next_offset):
-        silent.apply(record, later.wall_ms)
-    assert subscriptions(silent, OWN, later)[0].status is Status.FAIL
-    assert subscriptions(silent, OWN, Now(later.wall_ms + 1_000, 0))[0].status is Status.OK
-    assert subscriptions(heard(other, InstanceHeard("pod-1", None)), OWN, NOW)[0].status is Status.NOT_CHECKED
-    assert subscriptions(None, OWN, NOW)[0].status is Status.NOT_CHECKED
+def test_an_instance_that_wants_other_records_is_a_failure_while_it_lives(tmp_path: Path) -> None:
+    settings = good(tmp_path)
+    same, other = instance(settings, "pod-0"), instance(good(tmp_path, "topics=[{name: orders, tags: A}]"), "pod-1")
+    well = [ok("1 running instance, configured as here")]
+    assert instances_differ(heard(*same), settings, NOW.wall_ms) == well
+    (finding,) = instances_differ(heard(*same, *other), settings, NOW.wall_ms)
+    assert finding.status is Status.FAIL
+    assert "tags is orders at pod-0, this configuration and orders (A) at pod-1: each goes by" in finding.finding
+    later, silent = NOW.wall_ms + 179_000, heard(*other)
+    for record in said(*same, at=later, begin=silent.next_offset):
+        silent.apply(record, later)
+    assert instances_differ(silent, settings, later)[0].status is Status.FAIL
+    assert instances_differ(silent, settings, later + 1_000) == well
+    gone = heard(*other, InstanceHeard("pod-1", None))
+    assert instances_differ(gone, settings, NOW.wall_ms)[0].status is Status.NOT_CHECKED
+    assert instances_differ(None, settings, NOW.wall_ms)[0].status is Status.NOT_CHECKED
+
+
+def test_other_settings_of_an_instance_are_a_warning_that_says_whose_apply(tmp_path: Path) -> None:
+    settings, wall = good(tmp_path, "retry.max_reconsume_times=3"), NOW.wall_ms
+    old = instance(settings, "pod-0", wall - 3_600_000)
+    new_settings, beat = instance(good(tmp_path, "retry.max_reconsume_times=20"), "pod-1", wall - 60_000)
+    assert new_settings.record is not None
+    newest = SettingsHeard(new_settings.digest, replace(new_settings.record, rank=2))
+    (finding,) = instances_differ(heard(*old, newest, beat), settings, wall)
+    assert finding.status is Status.WARN
+    assert "is 3 at pod-0, this configuration and 20 at pod-1: 20 applies to all" in finding.finding
+    assert finding.finding.endswith("(instances), for 1m")
+    said_of = policy(heard(*old, newest, beat), settings, wall)
+    assert [one.status for one in said_of] == [Status.OK]
+    assert "this configuration has others for max_reconsume_times" in said_of[0].finding
+
+
+def test_an_instance_that_does_not_follow_the_newest_settings_is_a_failure(tmp_path: Path) -> None:
+    settings, wall = good(tmp_path), NOW.wall_ms
+    record, beat = instance(settings, "pod-0", wall - 60_000)
+    assert beat.record is not None
+    elsewhere = InstanceHeard("pod-1", replace(beat.record, obeys=ObeysTold(settings="0123456789abcdef")))
+    following = InstanceHeard("pod-2", replace(beat.record, obeys=ObeysTold(settings=record.digest)))
+    finding = policy(heard(record, beat, elsewhere, following), settings, wall)
+    assert [one.status for one in finding] == [Status.OK, Status.FAIL]
+    assert finding[1].finding.startswith("pod-1 cannot apply the newest settings")
 
 
 def test_a_policy_that_cannot_be_taken_or_forbids_to_start_is_a_failure(tmp_path: Path) -> None:
-    settings, strict = good(tmp_path), good(tmp_path, "policy_mode=strict")
+    settings, strict, wall = good(tmp_path), good(tmp_path, "policy_mode=strict"), NOW.wall_ms
 
     def record(values: dict[str, object]) -> ControlState:
         return heard(PolicyHeard(PolicyRecord(json.loads(json.dumps(values)), "me", 1)))
 
-    assert policy(heard(), settings) == [ok("none is set: each instance follows its configuration")]
-    assert policy(record({"max_reconsume_times": 3}), settings) == [
+    assert policy(heard(), settings, wall) == [
+        ok("none is set, and no instance that runs is followed: each goes by its configuration")
+    ]
+    assert policy(record({"max_reconsume_times": 3}), settings, wall) == [
         ok("the group's values hold for max_reconsume_times")
     ]
-    assert policy(record({"max_reconsume_times": 3}), strict)[0].status is Status.FAIL
-    assert policy(record({"max_reconsume_times": "many"}), settings)[0].status is Status.FAIL
-    assert policy(None, settings)[0].status is Status.NOT_CHECKED
-    assert in_force(record({"levels": ["1s", "7s"], "ladder": ["7s"]}), settings).delays == (1_000, 7_000)
-    assert in_force(record({"levels": "none"}), settings) == settings
-    withdrawn = heard(PolicyHeard(PolicyRecord({"levels": ["1s"]}, "me", 1)), PolicyHeard(None))
-    assert in_force(withdrawn, settings) == settings
+    assert policy(record({"max_reconsume_times": 3}), strict, wall)[0].status is Status.FAIL
+    assert policy(record({"max_reconsume_times": "many"}), settings, wall)[0].status is Status.FAIL
+    assert policy(None, settings, wall)[0].status is Status.NOT_CHECKED
 
 
 @pytest.mark.parametrize(

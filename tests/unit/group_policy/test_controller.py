@@ -5,15 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.group_policy.follower import TopicSnapshot
+from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.group_policy.controller import FollowedLog
+from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.levels import Undrained
 from reconsume.sidecar.settings.group_policy import levels_of
+from reconsume.topics.agreement import SettingsHeard, SettingsRecord, digest_of
 from reconsume.topics.hold_record import HoldHeard, HoldRecord
-from reconsume.topics.policy_record import BadRecord, InstanceHeard, ObeysTold, PolicyHeard, SubscriptionRecord
+from reconsume.topics.policy_record import (
+    BadRecord,
+    InstanceHeard,
+    ObeysTold,
+    PolicyHeard,
+    SubscriptionRecord,
+    parse_record,
+)
+from tests.support.control_log import said
 from tests.support.sidecar.policy_desk import LEVELS, SETS, Seen, policy, run
 from tests.support.sidecar.settings import good
 
@@ -260,26 +272,166 @@ def test_bad_records_are_counted_and_said_once_a_batch(tmp_path: Path, caplog: p
     ]
 
 
-def test_differing_subscriptions_are_said_once_until_they_agree(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def told(tags: str) -> InstanceHeard:
-        return InstanceHeard("other", SubscriptionRecord({"orders": tags}, 1))
-
+def test_differing_instances_are_said_once_until_they_agree(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work(seen: Seen) -> None:
-        await seen.begin()
+        await seen.begin(instance("me", "*"))
         for _ in range(3):
-            await seen.tell(told("TagA"))
-        assert seen.desk.subscriptions_differ()
-        assert seen.desk.status()["subscriptions_differ"] == [{"instance": "other", "subscription": {"orders": "TagA"}}]
-        await seen.tell(told("*"))
-        assert not seen.desk.subscriptions_differ()
+            await seen.tell(instance("other", "A"))
+        assert seen.desk.instances_differ()
+        status: Any = seen.desk.status()
+        (row,) = status["instances_differ"]
+        assert (row["key"], row["applies"]) == ("tags", None)
+        assert {value["value"]: value["instances"] for value in row["values"]} == {
+            "orders (A)": ["other"],
+            "orders": ["me"],
+        }
+        await seen.tell(instance("other", "*"))
+        assert not seen.desk.instances_differ()
+
+    def instance(name: str, tags: str) -> InstanceHeard:
+        return InstanceHeard(name, SubscriptionRecord({"orders": tags}, 1))
 
     with caplog.at_level(logging.INFO):
         run(good(tmp_path, *SETS), work)
     warning, over = [record.getMessage() for record in caplog.records]
-    assert "here {orders: '*'}, other {orders: TagA}; give all of them the same topics and tags, or each" in warning
-    assert over == "all instances want the same records again"
+    assert "tags is orders at me and orders (A) at other: each goes by its own; give all of them one" in warning
+    assert over == "all instances of the group agree again"
+
+
+# --- the settings of the other instances -----------------------------------------------------------------------------
+
+
+def configured(rank: int, **values: object) -> SettingsHeard:
+    record = SettingsRecord({**AGREED, **values}, rank)
+    return SettingsHeard(digest_of(record.values), record)
+
+
+def with_settings(name: str, settings: SettingsHeard) -> InstanceHeard:
+    return InstanceHeard(name, SubscriptionRecord({"orders": "*"}, 1, settings=settings.digest))
+
+
+AGREED: dict[str, object] = {
+    "max_reconsume_times": 16, "ladder": ["1s"], "levels": ["1s", "5s"], "rules": [], "max_age": None, "jitter": "0%",
+    "ordered_interval": "1s", "ordered_max_times": None, "ordered_ladder": None, "ordered_exhausted": "dead-letter",
+    "nack_redelivery_delay": "1m", "max_deaths": 3, "group_rate": None,
+}  # fmt: skip
+
+
+def test_the_newest_settings_among_the_live_instances_apply_and_a_rollback_takes_effect(tmp_path: Path) -> None:
+    """Given an old pod and one of newer settings, then those apply until the new pod is gone; a restart changes
+    nothing."""
+    old, new = configured(1, max_deaths=1), configured(2, max_deaths=2)
+
+    async def work(seen: Seen) -> None:
+        def applied() -> int:
+            return seen.desk.settings.retry.max_deaths
+
+        await seen.begin(old, with_settings("pod-0", old))
+        assert applied() == 1
+        await seen.tell(new, with_settings("pod-1", new))
+        assert applied() == 2
+        assert seen.desk.policy()["settings"] == new.digest
+        await seen.tell(InstanceHeard("pod-0", None))
+        await seen.tell(old, with_settings("pod-0", old))
+        assert applied() == 2
+        await seen.tell(InstanceHeard("pod-1", None))
+        assert applied() == 1
+        await seen.tell(InstanceHeard("pod-0", None))
+        assert applied() == 3, "nobody else is there"
+
+    run(good(tmp_path, *SETS), work)
+
+
+def test_a_policy_applies_over_the_settings_of_instances_key_by_key(tmp_path: Path) -> None:
+    newest = configured(5, max_deaths=2, max_reconsume_times=7)
+
+    async def work(seen: Seen) -> None:
+        await seen.begin(newest, with_settings("pod-1", newest), policy(max_deaths=9))
+        assert (seen.desk.settings.retry.max_deaths, seen.desk.settings.retry.max_reconsume_times) == (9, 7)
+        origins = seen.desk.policy()["origins"]
+        assert isinstance(origins, dict)
+        assert (origins["max_deaths"], origins["max_reconsume_times"], origins["timeout"]) == (
+            "policy",
+            "instances",
+            "default",
+        )
+        await seen.tell(policy(ladder="steep"))
+        assert (seen.desk.settings.retry.max_deaths, len(seen.desk.refused)) == (9, 1)
+
+    run(good(tmp_path, *SETS), work)
+
+
+@pytest.mark.parametrize("mode", ["own", "strict"])
+def test_an_instance_of_its_own_neither_follows_nor_is_followed(tmp_path: Path, mode: str) -> None:
+    newest = configured(5, max_deaths=2)
+
+    async def work(seen: Seen) -> None:
+        await seen.begin(newest, with_settings("pod-1", newest), policy(max_reconsume_times=16))
+        assert seen.desk.settings.retry.max_deaths == 3
+        assert seen.desk.own.digest == ""
+        assert not list(seen.desk.unwritten())
+
+    run(good(tmp_path, *SETS, f"policy_mode={mode}"), work)
+
+
+def test_settings_that_cannot_be_applied_are_skipped_and_named_until_they_can_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given newer settings whose level is missing, then the older ones apply, the topics are looked at again soon, and
+    once the level is there the newer ones apply."""
+    old, new = configured(1, max_deaths=1), configured(2, max_deaths=2, levels=["1s", "3s"])
+
+    async def work(seen: Seen) -> None:
+        await seen.begin(old, with_settings("pod-0", old))
+        await seen.tell(new, with_settings("pod-1", new))
+        assert seen.desk.doubts()
+        await seen.miss()
+        assert seen.desk.settings.retry.max_deaths == 1
+        assert seen.desk.hurried()
+        assert seen.desk.awaited() == {NEW}
+        shown: Any = seen.desk.policy()
+        (refused,) = shown["settings_refused"]
+        assert refused["settings"] == new.digest
+        await seen.look(there=[*LEVELS, NEW])
+        assert seen.desk.settings.retry.max_deaths == 2
+        assert seen.desk.policy()["settings_refused"] == []
+
+    with caplog.at_level(logging.ERROR):
+        run(good(tmp_path, *SETS), work)
+    (line,) = caplog.records
+    assert line.__dict__["event"] == "settings-refused"
+
+
+def test_an_instance_whose_heartbeats_do_not_come_back_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Given a log without a heartbeat of this instance, then it is named after three minutes, until one comes back."""
+    clock = [0]
+    log = FollowedLog("me", lambda: Now(10**9 + clock[0], clock[0]))
+    for clock[0] in range(0, 400_000, 20_000):
+        log.look_for_own()
+    assert [record.__dict__["event"] for record in caplog.records] == ["heartbeat-missing"]
+    for record in said(InstanceHeard("me", SubscriptionRecord({}, 1)), at=10**9 + clock[0]):
+        log.hear(record, live=True)
+    log.look_for_own()
+    assert len(caplog.records) == 1
+
+
+def test_the_log_gets_the_own_settings_once_if_it_lacks_them_with_the_rank_that_they_had(tmp_path: Path) -> None:
+    other = configured(6, max_deaths=2)
+
+    async def work(seen: Seen) -> None:
+        await seen.begin(other)
+        ((key, value),) = seen.desk.unwritten()
+        parsed = parse_record(key, value)
+        assert isinstance(parsed, SettingsHeard)
+        assert parsed.record is not None
+        assert (parsed.digest, parsed.record.rank) == (seen.desk.own.digest, 7)
+        await seen.tell(parsed)
+        assert not list(seen.desk.unwritten())
+        seen.desk.on_update(PolicyUpdate((), None, caught_up=True, live=False, begun=True))
+        await asyncio.sleep(0)
+        assert seen.desk.unwritten() == [(key, value)], "the topic was recreated"
+
+    run(good(tmp_path, *SETS), work)
 
 
 def test_another_ladder_over_a_list_of_levels_needs_no_other_topic(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.record import Now
-from reconsume.sidecar.group_policy.controller import HoldKeeper
+from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper
 from reconsume.sidecar.group_policy.operations import HoldsChanged, has_confirmed
 from reconsume.sidecar.group_policy.state import (
     MOST_IGNORED,

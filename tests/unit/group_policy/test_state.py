@@ -9,12 +9,12 @@ from reconsume.sidecar.group_policy.state import (
     MOST_BYTES,
     MOST_INSTANCES,
     OF_INSTANCE,
-    SILENT_AFTER,
     Bounds,
     ControlState,
     Peers,
 )
 from reconsume.topics.action_record import ActionHeard, ActionRecord
+from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.policy_record import (
     MOST_OPEN,
     BadRecord,
@@ -31,7 +31,6 @@ from tests.support.control_log import said, state_of
 
 GOOD = PolicyRecord({"max_deaths": 7}, "ann", 5)
 LARGE = 64 * 1024
-OWN = {"orders": "A||B"}
 ID = "orders:0:7"
 
 
@@ -77,17 +76,6 @@ def beat(name: str, tags: str = "A", well: bool | None = None) -> InstanceHeard:
     return InstanceHeard(name, SubscriptionRecord({"orders": tags}, 0, well=well))
 
 
-def test_only_running_instances_that_want_something_else_differ() -> None:
-    state, peers = ControlState(), Peers("me", OWN)
-    others = ("mended", "gone", "dead", "alive")
-    applied(state, beat("same", "B || A"), beat("me", "C"), *map(beat, others), at=1_000)
-    assert set(peers.differing(state.beats, 1_000)) == set(others)
-    applied(state, beat("mended", "A||B"), InstanceHeard("gone", None), beat("alive"), at=61_000)
-    assert set(peers.differing(state.beats, SILENT_AFTER + 999)) == {"dead", "alive"}
-    assert set(peers.differing(state.beats, SILENT_AFTER + 1_000)) == {"alive"}
-    assert peers.differing(state.beats, 61_000)["alive"] == {"orders": "A"}
-
-
 def test_the_number_of_instances_and_their_bytes_are_bounded_and_the_oldest_go() -> None:
     many, large = ControlState(), ControlState()
     for number in range(MOST_INSTANCES + 10):
@@ -100,7 +88,7 @@ def test_the_number_of_instances_and_their_bytes_are_bounded_and_the_oldest_go()
 
 @pytest.mark.parametrize("well", [True, None])
 def test_another_is_well_since_we_are_not_only_if_its_heartbeat_is_behind_ours(well: bool | None) -> None:
-    state, peers = ControlState(), Peers("me", OWN)
+    state, peers = ControlState(), Peers("me")
 
     def others(*beats: InstanceHeard, live: bool = True) -> Others:
         for one in beats:

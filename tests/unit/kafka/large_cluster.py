@@ -33,7 +33,7 @@ from confluent_kafka.admin import PartitionMetadata, TopicMetadata  # type: igno
 
 from reconsume.sidecar.core.commit_batch import SettledRecord  # noqa: E402
 from reconsume.sidecar.core.record import Partition  # noqa: E402
-from reconsume.sidecar.group_policy.follower import PolicyFollower, PolicySource  # noqa: E402
+from reconsume.sidecar.group_policy.follower import ClusterTopics  # noqa: E402
 from reconsume.sidecar.kafka.client_config import producer_config  # noqa: E402
 from reconsume.sidecar.kafka.committer.refusing_partitions import State  # noqa: E402
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer  # noqa: E402
@@ -136,15 +136,14 @@ def committing(cluster: Cluster) -> dict[str, Any]:
 
 def following(cluster: Cluster) -> dict[str, Any]:
     """A follower of the policy: how long it is until all that is needed is known, and the longest turn."""
-    source = PolicySource(NAMES, MAINS, cast("Any", None))
-    follower = PolicyFollower({}, {}, cast("Any", source), cast("Any", None))
+    topics = ClusterTopics(NAMES.policy)
     begun, longest = clock.now, 0.0
     while True:
-        counts, took = timed(lambda: follower._list(cast("Any", cluster), OURS))
+        counts, took = timed(lambda: topics.ask(cast("Any", cluster), OURS))
         longest = max(longest, took)
         clock.now += 5.0
         if counts is not None:
-            again, took = timed(lambda: follower._list(cast("Any", cluster), OURS))
+            again, took = timed(lambda: topics.ask(cast("Any", cluster), OURS))
             missing = len(OURS - again.keys())
             return {"whole": clock.now - begun, "longest": max(longest, took), "missing": missing}
 

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from reconsume.sidecar.core.commit_batch import SettledRecord
 from reconsume.sidecar.group_policy import follower as followers
-from reconsume.sidecar.group_policy.follower import LARGE_CLUSTER, PolicyFollower, PolicySource
+from reconsume.sidecar.group_policy.follower import LARGE_CLUSTER, ClusterTopics, PolicyFollower, PolicySource
 from reconsume.sidecar.kafka.client_config import producer_config
 from reconsume.sidecar.kafka.committer.refusing_partitions import State
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
@@ -110,8 +110,8 @@ class Listening:
         """Nothing."""
 
 
-def following() -> PolicyFollower:
-    return PolicyFollower({}, {}, cast("Any", PolicySource(NAMES, ("orders",), cast("Any", None))), cast("Any", None))
+def following() -> ClusterTopics:
+    return ClusterTopics(NAMES.policy)
 
 
 @pytest.mark.parametrize("slow", [[None], []])
@@ -120,7 +120,7 @@ def test_a_large_cluster_is_listed_once_and_then_asked_by_name(slow: list[str | 
     cluster = Cluster(many | {NAMES.policy: topic(1), "orders": topic(2)}, slow)
     follower = following()
     for _ in range(3):
-        counts = follower._list(cast("Any", cluster), NEEDED)
+        counts = follower.ask(cast("Any", cluster), NEEDED)
         assert {name: counts[name] for name in NEEDED} == {NAMES.policy: 1, "orders": 2}
     assert cluster.asked.count(None) == 1
     assert len(cluster.asked) <= 1 + 3 * len(NEEDED)
@@ -135,7 +135,7 @@ def test_a_topic_that_a_policy_awaits_is_seen_at_the_next_look_in_a_large_cluste
     source = PolicySource(NAMES, ("orders",), cast("Any", None))
     follower = PolicyFollower({}, {}, cast("Any", source), cast("Any", listener))
     monkeypatch.setattr(followers, "leftover_levels", lambda *_: None)
-    monkeypatch.setattr(follower, "_lookup", lambda _client: None)
+    monkeypatch.setattr(ClusterTopics, "offsets", lambda *_: None)
     monkeypatch.setattr(follower, "_begin", lambda _client: None)
     monkeypatch.setattr(follower, "_heartbeat", Listening())
     follower._look(cast("Any", cluster))
@@ -148,11 +148,11 @@ def test_a_small_cluster_is_listed_at_each_look_for_its_levels_that_are_not_need
     cluster = Cluster({NAMES.policy: topic(1), "billing-RETRY-9m": topic(1)})
     follower = following()
     for _ in range(2):
-        assert "billing-RETRY-9m" in follower._list(cast("Any", cluster), NEEDED)
+        assert "billing-RETRY-9m" in follower.ask(cast("Any", cluster), NEEDED)
     assert cluster.asked == [None, None]
 
 
 def test_a_policy_topic_of_which_nothing_is_known_is_no_missing_one() -> None:
     with pytest.raises(KafkaException):
-        following()._list(cast("Any", Cluster({}, slow=[None, NAMES.policy])), NEEDED)
+        following().ask(cast("Any", Cluster({}, slow=[None, NAMES.policy])), NEEDED)
     assert followers.NAMED_WITHIN > 6.0, "seconds that a cluster of 200 000 partitions has taken"

@@ -191,7 +191,7 @@ MOVES: dict[str, Move] = {
     "forwarded": due_for_a_relay,
     "bad_policy_records": told("bad_policy_records"),
     "removed_levels": told("removed_levels"),
-    "subscriptions_differ": told("subscriptions_differ"),
+    "instances_differ": told("instances_differ"),
     "holds": told("holds"),
     "oldest_hold_seconds": told("holds"),
     "on_hold_records": on_hold,

@@ -116,7 +116,7 @@ SINGLE: list[tuple[str, str]] = [
     ("api.listen=unix:run/x.sock", "api.listen = unix:run/x.sock: must name the socket by its absolute path"),
     ("view.enabled=5", "view.enabled = 5: must be true or false"),
     ("view.folder=data", "view.folder = data: must be the absolute path of a folder"),
-    ("policy_mode=loose", "policy_mode = loose: must be last-writer or strict"),
+    ("policy_mode=loose", "policy_mode = loose: must be agreed or own or strict"),
     ("drain_timeout=2h", "drain_timeout = 2h: must be a duration from 0s to 1h"),
     ("lock_timeout=5m", "lock_timeout = 5m: must be shorter than kafka's max.poll.interval.ms, 300000 ms"),
     ("log.level=loud", "log.level = loud: must be debug or info or warning or error"),

@@ -111,8 +111,8 @@ def test_a_mismatch_says_both_values_and_the_mend(tmp_path: Path) -> None:
 
 
 def test_each_value_has_its_origin(tmp_path: Path) -> None:
-    found = origins(good(tmp_path, "retry.max_deaths=4"), {"timeout": "1s"})
-    assert (found["max_deaths"], found["timeout"], found["ladder"]) == ("file", "record", "default")
+    current = origins(good(tmp_path, "retry.max_deaths=4"), {"timeout": "1s"})
+    assert (current["max_deaths"], current["timeout"], current["ladder"]) == ("file", "policy", "default")
 
 
 def test_the_mend_for_missing_levels_can_be_read_back(tmp_path: Path) -> None:

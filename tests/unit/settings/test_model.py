@@ -24,7 +24,7 @@ def test_the_defaults_are_those_of_the_interface(tmp_path: Path) -> None:
     assert (retry.ordered_interval, retry.ordered_max_times, retry.nack_redelivery_delay) == (1000, None, 60_000)
     assert (retry.max_deaths, settings.pull.min_invisible, settings.start) == (3, 10_000, "earliest")
     assert (settings.drain_timeout, settings.lock_timeout) == (None, None)
-    assert (settings.log.level, settings.log.format, settings.policy_mode) == ("info", "json", "last-writer")
+    assert (settings.log.level, settings.log.format, settings.policy_mode) == ("info", "json", "agreed")
     assert (settings.api.listen, settings.api.probe_listen) == (Listen("127.0.0.1", 8471), Listen("0.0.0.0", 8472))
     view = settings.view
     assert (view.enabled, view.source, view.folder) == (False, "events", None)

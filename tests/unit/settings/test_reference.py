@@ -45,7 +45,7 @@ retry:
 topic_prefix: "{group}"
 api: {listen: "127.0.0.1:8471", token_file: null}
 view: {enabled: false}
-policy_mode: last-writer
+policy_mode: agreed
 drain_timeout: null
 lock_timeout: null
 log: {level: info, format: json}

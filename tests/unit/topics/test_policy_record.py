@@ -7,21 +7,28 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from reconsume.topics.instance_sums import InstanceSums, TopicFailures
 from reconsume.topics.policy_record import (
     KEY,
     LARGEST,
+    LARGEST_HEARTBEAT,
+    MOST_SUBSCRIBED,
     BadRecord,
     InstanceHeard,
+    ObeysTold,
     PaceTold,
     PolicyHeard,
     PolicyRecord,
+    RefusedTold,
+    ReleaseTold,
     SettlementHeard,
     SettlementRecord,
     SubscriptionRecord,
+    fitted,
+    heartbeat_subscription,
     instance_key,
     parse_record,
     render_record,
-    same_subscription,
     settlement_key,
 )
 
@@ -32,8 +39,8 @@ GOOD = {"v": 1, "policy": {"ladder": ["1s"], "max_reconsume_times": 3}, "who": "
 
 
 def test_a_policy_is_read_as_the_interface_has_it() -> None:
-    heard = parse_record(KEY, json.dumps(GOOD).encode())
-    assert heard == PolicyHeard(
+    policy = parse_record(KEY, json.dumps(GOOD).encode())
+    assert policy == PolicyHeard(
         PolicyRecord({"ladder": ["1s"], "max_reconsume_times": 3}, who="ann", at=5, was={"ladder": "x"})
     )
 
@@ -60,8 +67,8 @@ def test_a_pace_is_read_back_and_may_be_missing_or_tell_more() -> None:
         "a", replace(told, pace=None, overdue=0)
     )
     more = {**value, "pace": {"state": "resting", "since": 5, "more": [1]}}
-    heard = parse_record(b"instance/a", json.dumps(more).encode())
-    assert heard == InstanceHeard("a", replace(told, pace=PaceTold("resting", 5), overdue=0))
+    beat = parse_record(b"instance/a", json.dumps(more).encode())
+    assert beat == InstanceHeard("a", replace(told, pace=PaceTold("resting", 5), overdue=0))
 
 
 def test_unknown_fields_and_unknown_keys_of_the_policy_are_no_fault() -> None:
@@ -116,22 +123,6 @@ def test_everything_else_is_a_bad_record_and_never_an_exception(key: bytes | Non
     assert len(heard.text) < 400
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ({"a": "X||Y"}, {"a": "Y || X"}, True),
-        ({"a": "*", "b": "X"}, {"b": "X", "a": "*"}, True),
-        ({"a": "*"}, {"a": "X"}, False),
-        ({"a": "*"}, {"a": "*", "b": "*"}, False),
-        ({"a": "X"}, {"a": "X||Y"}, False),
-    ],
-)
-def test_subscriptions_are_the_same_when_they_want_the_same_records(
-    one: dict[str, str], other: dict[str, str], same: bool
-) -> None:
-    assert same_subscription(one, other) is same
-
-
 SETTLEMENT = SettlementRecord(1, 2, "commit", "cancelled", "ann@host", 7, "00ff", "billing-DLQ:0:17")
 
 
@@ -160,3 +151,55 @@ def test_a_settlement_of_another_form_is_bad_and_never_a_policy(fields: dict[str
 @pytest.mark.parametrize("ident", ["", "\x1b[2J", "x" * 301])
 def test_a_settlement_of_no_record_is_bad(ident: str) -> None:
     assert isinstance(parse_record(settlement_key(ident), render_record(SETTLEMENT)), BadRecord)
+
+
+# --- what a heartbeat has room for -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"orders": "A || B"}, {"orders": "B||A"}, True),
+        ({"orders": "A", "bills": "*"}, {"bills": "*", "orders": "A"}, True),
+        ({"orders": "A"}, {"orders": "A||B"}, False),
+        ({f"topic-{number}": "*" for number in range(900)}, {f"topic-{number}": "*" for number in range(899)}, False),
+        ({f"topic-{number}": "*" for number in range(900)}, {f"topic-{899 - n}": "*" for n in range(900)}, True),
+    ],
+)
+def test_subscriptions_are_told_apart_however_many_topics_they_have(
+    one: dict[str, str], other: dict[str, str], same: bool
+) -> None:
+    assert (heartbeat_subscription(one) == heartbeat_subscription(other)) is same
+    kept, digest = heartbeat_subscription(one)
+    assert len(json.dumps(kept)) < MOST_SUBSCRIBED + 100
+    assert bool(digest) is (len(kept) < len(one))
+
+
+def test_a_heartbeat_has_2_kib_whatever_it_has_to_say_and_the_worst_stays() -> None:
+    """Given the most that an instance may have to say, then sums go first, and which holds it obeys last."""
+    subscription, digest = heartbeat_subscription({f"a-topic-with-a-name-{number}": "TagA" for number in range(1_000)})
+    topics = [f"topic-{number}-{'x' * 200}" for number in range(60)]
+    reasons = {f"reason-{number}": number for number in range(5)}
+    full = SubscriptionRecord(
+        subscription,
+        1,
+        pace=PaceTold("outage", 1, 64, 64, "é" * 300, "unreachable", 5),
+        sums=InstanceSums(1, [TopicFailures(topic, 9, 9, reasons) for topic in topics]),
+        release=ReleaseTold("0.3.0", "c" * 40, "3.12.1", "2.6.1"),
+        all_refused=tuple(RefusedTold(topic, 400, 1, path="/" + "x" * 200) for topic in topics[:16]),
+        obeys=ObeysTold(7, tuple(f"{number:08x}" for number in range(100)), 3, "d" * 16),
+        settings="d" * 16,
+        subscribed=digest,
+    )
+    short = fitted(full)
+    assert len(render_record(short)) <= LARGEST_HEARTBEAT
+    assert short.sums is not None
+    assert short.sums.omitted == 60
+    assert short.all_refused == ()
+    assert short.obeys is not None
+    assert len(short.obeys.holds) > 40
+    sums = InstanceSums(1, [TopicFailures(topic, 9, 9, reasons) for topic in topics[:9]])
+    few = fitted(SubscriptionRecord(subscription, 1, sums=sums))
+    assert few.sums is not None
+    assert few.sums.failures == sums.failures[: len(few.sums.failures)], "the worst stays"
+    assert 0 < len(few.sums.failures) < 9

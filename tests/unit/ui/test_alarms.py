@@ -8,11 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
-from reconsume.sidecar.core.pace.state_names import FailureEnd
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.instances import beating, slowed
 from reconsume.sidecar.group_policy.blocking import retried_in_place
-from reconsume.sidecar.settings.group_policy import applied
 from reconsume.sidecar.settings.policy import failure_end
 from reconsume.sidecar.ui.overview import OVERDUE, Alarm, alarms, attempts_told
 from reconsume.sidecar.ui.templating import moment
@@ -113,15 +111,6 @@ def test_an_outage_of_a_service_that_fails_everything_says_what_follows_by_the_s
     for text in (alarm.text, found.finding):
         assert says in text
     assert alarm.text.count("used up") <= 1
-
-
-def test_the_policy_in_force_says_what_follows_of_a_failure_and_one_that_cannot_be_applied_does_not(
-    tmp_path: Path,
-) -> None:
-    settings = good(tmp_path, "deliver.order=key", "retry.ordered_ladder=[1s]")
-    assert failure_end(applied(settings, {"ordered_ladder": None})) == FailureEnd.NEVER
-    assert failure_end(applied(settings, {"ordered_exhausted": "park"})) == FailureEnd.PARKED
-    assert failure_end(applied(settings, {"ordered_exhausted": "maybe"})) == FailureEnd.DEAD_LETTER
 
 
 def test_the_attempts_of_all_running_instances_are_added_up_with_what_is_retried_in_place() -> None:

@@ -102,7 +102,7 @@ def test_heartbeats_of_a_higher_version_are_told_once_and_are_no_bad_records(
         for number in range(9):
             await seen.tell(NewerRecord(2, f"pod-{number % 3}"))
         assert seen.desk.bad_records == 0
-        assert not seen.desk.subscriptions_differ()
+        assert not seen.desk.instances_differ()
 
     with caplog.at_level(logging.INFO):
         run(good(tmp_path, *SETS), work)
