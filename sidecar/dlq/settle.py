@@ -331,8 +331,8 @@ class Settler:
             return [""] * len(heads)
         live = HoldStore(self._there.kafka, self._there.names).read().live
         fitting = HoldsInForce(live).holds.fitting
-        found = (fitting(str(Kind.ORDERED), *head) for head in heads)
-        return ["" if hold is None else hold.id for hold in found]
+        holds = (fitting(str(Kind.ORDERED), *head) for head in heads)
+        return ["" if hold is None else hold.id for hold in holds]
 
     def expect_decidable(self, ident: str = "") -> None:
         """Raise ContractError if no record but `ident` may be settled now."""

@@ -67,24 +67,24 @@ class Pages:
 
     async def _in_time(self) -> dict[str, Any]:
         """Return the alarms of now and what is not delivered yet, as far as Kafka answers in FIRST_S."""
-        asked = asyncio.ensure_future(self._of_now())
-        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # an error that comes late is none
-        await asyncio.wait({asked}, timeout=FIRST_S)
-        if not asked.done():
+        query = asyncio.ensure_future(self._of_now())
+        query.add_done_callback(lambda done: done.cancelled() or done.exception())  # an error that comes late is none
+        await asyncio.wait({query}, timeout=FIRST_S)
+        if not query.done():
             return {"unknown_why": "Kafka has not answered yet"}
         try:
-            return asked.result()
+            return query.result()
         except ReconsumeError as fault:
             return {"unknown_why": str(fault)}
 
     async def _of_now(self) -> dict[str, Any]:
         news = await self._ask(self._looks.heartbeats)
-        found: dict[str, Any] = {"alarms": self._last_alarms.raise_alarms(news.beats, news.holds, wall(), news.end)}
+        page: dict[str, Any] = {"alarms": self._last_alarms.raise_alarms(news.beats, news.holds, wall(), news.end)}
         try:
             there = await self._ask(lambda: self._looks.undelivered(news.beats))
         except ReconsumeError as fault:
-            return found | {"unknown_why": str(fault)}
-        return found | {"not_delivered": there, "unknown_why": "this user may not see the group's progress"}
+            return page | {"unknown_why": str(fault)}
+        return page | {"not_delivered": there, "unknown_why": "this user may not see the group's progress"}
 
     async def records(self, request: Request, session: Session | None) -> Response:
         """Filter the records of the view by state, level, topic, reason."""
