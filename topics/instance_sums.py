@@ -60,13 +60,15 @@ class TopicLag(msgspec.Struct, frozen=True):
 
 
 class InstanceSums(msgspec.Struct, frozen=True):
-    """The sums of one instance. `at`: epoch ms. `omitted`: how many topics did not fit."""
+    """The sums of one instance. `at`: epoch ms. `omitted`: how many topics did not fit. `parked`: keys that it owns and
+    that are parked."""
 
     at: Count
     failures: Annotated[list[TopicFailures], msgspec.Meta(max_length=MOST_TOPICS)] = []
     dead_letters: Annotated[list[TopicDeadLetters], msgspec.Meta(max_length=MOST_TOPICS)] = []
     lag: Annotated[list[TopicLag], msgspec.Meta(max_length=MOST_TOPICS)] = []
     omitted: Count = 0
+    parked: Count = 0
 
 
 def top(reasons: Iterable[tuple[str, int]]) -> dict[str, int]:
@@ -83,14 +85,15 @@ def bounded(
     failures: Iterable[TopicFailures],
     dead_letters: Iterable[TopicDeadLetters],
     lag: Iterable[TopicLag],
+    parked: int = 0,
 ) -> InstanceSums:
     """Return the sums with what fits, the worst of each kind first."""
-    room = _Room(LARGEST - len(_ENCODER.encode(InstanceSums(at, omitted=2**63 - 1))))
+    room = _Room(LARGEST - len(_ENCODER.encode(InstanceSums(at, omitted=2**63 - 1, parked=2**63 - 1))))
     # Each kind has a third of the room, and what those before it have left.
     worst = room.fill(sorted(failures, key=lambda one: -one.failed), room.size // 3)
     newest = room.fill(sorted(dead_letters, key=lambda one: -sum(one.reasons.values())), room.size // 2)
     oldest = room.fill(sorted(lag, key=lambda one: -one.oldest), room.size)
-    return InstanceSums(at, worst, newest, oldest, room.omitted)
+    return InstanceSums(at, worst, newest, oldest, room.omitted, parked)
 
 
 class _Room:

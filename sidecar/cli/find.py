@@ -44,7 +44,10 @@ KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="The
 def find(
     options: Options,
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="What a key, a value or a header contains; may be left out.")
+        str | None,
+        typer.Argument(
+            metavar="TEXT", help="What a key, a value or a header contains; may be left out with another condition."
+        ),
     ] = None,
     key: KeyOption = None,
     ident: Annotated[
@@ -73,7 +76,8 @@ def find(
     is, why it waits, when it is due, and which command acts on it.
 
     TEXT is compared byte by byte, as UTF-8; Reconsume's own headers are not searched. --key and --id are whole and
-    exact. A record must meet all that is given.
+    exact. A record must meet all that is given. TEXT may be left out with --key, --id or --topic: `find --topic orders`
+    lists what is not done of that topic.
 
     Ends with 0 whether or not something is found, and with 3 if something was left out: because of --limit or
     --max-bytes, or a topic that cannot be read, which is said.
@@ -83,6 +87,7 @@ def find(
       reconsume find customer-7 -o table
       reconsume find '"sku": "A-99"' --in value --since 2h
       reconsume find --key customer-7 --topic orders
+      reconsume find --topic orders -o table
     """
     query = query_of(text, key, ident, fields, topic, None if since is None else before(since, "--since"))
     result = search(settings_for_kafka(options), query, limit, most_bytes)
@@ -98,8 +103,8 @@ def query_of(
     since: int | None = None,
 ) -> Query:
     """Return the conditions of a search. Raises BadParameter if one is invalid, or there is none."""
-    if text is None and key is None and ident is None:
-        raise typer.BadParameter("give a TEXT, --key or --id: what is to be found?")
+    if text is None and key is None and ident is None and topic is None:
+        raise typer.BadParameter("give a TEXT, --key, --id or --topic: what is to be found?")
     if fields and text is None:
         raise typer.BadParameter("--in says where TEXT is searched, and there is no TEXT")
     for condition in (text, key):

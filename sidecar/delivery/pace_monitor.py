@@ -23,7 +23,7 @@ QUIET = 30.0
 """Seconds between two lines about the pace, after the first: a service that flaps changes it every few seconds."""
 OUTAGES = {
     Cause.UNREACHABLE: "the service is unreachable; one record at a time probes it, and no retries are used up",
-    Cause.FAILING: "the service fails everything; one record a second is delivered, and each failure uses up a retry",
+    Cause.FAILING: "the service fails everything; one record a second is delivered, and each delivery is an attempt",
     Cause.UNWELL: "the health URL does not say that the service is well; nothing is sent, and no retries are used up",
 }
 

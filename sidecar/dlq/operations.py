@@ -248,6 +248,7 @@ class SettleWaiting:
         self._settler, self._record, self._request = settler, record, request
         self.what, self.why = f"{request.id}: {request.end}", request.why
         self.decided = Decided(None)
+        self._end = request.end
 
     @property
     def changed(self) -> int:
@@ -255,18 +256,20 @@ class SettleWaiting:
         return int(self.decided.as_decided)
 
     def plan(self, _report: Report) -> Plan:
-        """Show how the record waits."""
+        """Show how the record waits. Raises BrokerError."""
         waiting, request = self._record, self._request
+        [hold] = self._settler.held_by(request, [(waiting.state.topic, waiting.record.key)])
+        self._end = request.end_under(hold)
         row = {
             "id": request.id,
             "place": waiting.position,
             "reason": reason_class(waiting.state.reason),
             "text": text_of(waiting.state.reason),
             "was": waiting.was,
-            "is": request.end,
+            "is": self._end,
             "why": request.why,
         }
-        question = f"Settle {printable(request.id)}, so that it is {request.end}?"
+        question = f"Settle {printable(request.id)}, so that it is {self._end}?"
         return Plan(SETTLE_COLUMNS, [row], question, NOTHING_WRITTEN)
 
     def run(self, _report: Report, _stop: threading.Event) -> None:
@@ -277,7 +280,7 @@ class SettleWaiting:
         """Say what became of the decision: PARTLY if it is not carried out yet."""
         name = printable(self._request.id)
         if self.decided.as_decided:
-            return Outcome([], [f"settled {name}: it is {self._request.end}"])
+            return Outcome([], [f"settled {name}: it is {self._end}"])
         text = f"the decision about {name} is written and not carried out yet: its owner does it as soon as it can"
         return Outcome([], [text], Status.PARTLY)
 
@@ -325,7 +328,8 @@ class SettleParked:
         scan = self._settler.waiting_keys(self._topics, report)
         parked = [key for key in scan.keys.by_due() if key.first.parked]
         self._keys = [key for key in parked if not self._reasons or key.first.reason in self._reasons]
-        self._rows = [self._row(key) for key in self._keys]
+        held = self._settler.held_by(self._request, [(key.topic, key.whole) for key in self._keys])
+        self._rows = [self._row(key, hold) for key, hold in zip(self._keys, held, strict=True)]
         remarks = [f"warning: {line}" for line in self._remarks_of(scan)]
         if not self._keys:
             return Plan(PARKED_COLUMNS, [], "", NOTHING_WRITTEN, [*remarks, self._nothing_text(parked)])
@@ -339,7 +343,7 @@ class SettleParked:
         others = ", ".join(sorted({key.first.reason for key in parked})[:5])
         return f"no key is parked for {', '.join(self._reasons)}; {plural(len(parked), 'key')} for {others}"
 
-    def _row(self, key: WaitingKey) -> Row:
+    def _row(self, key: WaitingKey, hold: str) -> Row:
         return {
             "id": key.first.id,
             **self._key_fields(key),
@@ -348,7 +352,7 @@ class SettleParked:
             "topic": key.topic,
             "partition": key.partition,
             "was": "parked",
-            "is": self._request.end,
+            "is": self._request.end_under(hold),
             "why": self.why,
         }
 
@@ -362,9 +366,12 @@ class SettleParked:
 
     def outcome(self) -> Outcome:
         """Return what became of each record: PARTLY if some are not settled."""
-        words = {ident: self._request.end if end is Ended.DONE else end.value for ident, end in self._ended.items()}
-        rows = [{**row, "is": words.get(str(row["id"]), "parked")} for row in self._rows]
+        ended = {str(row["id"]): self._ended.get(str(row["id"])) for row in self._rows}
+        rows = [{**row, "is": _word(ended[str(row["id"])], str(row["is"]))} for row in self._rows]
         text = f"settled {plural(self.changed, 'parked record')}: {self._request.end}"
+        done = [str(row["is"]) for row in self._rows if ended[str(row["id"])] is Ended.DONE]
+        if held := sum(word != self._request.end for word in done):
+            text += f", but {held} once a hold ends"
         if open_ := self._count(Ended.OPEN):
             text += f"; of {open_} the decision is written and not carried out yet: their owners will do it"
         if others := self._count(Ended.OTHERS):
@@ -376,6 +383,13 @@ class SettleParked:
             are = "is" if self._failing == 1 else "are"
             sentences.append(f"{self._failing} of these failed again, and {are} parked as before")
         return Outcome(rows, sentences, Status.DONE if self.changed == len(rows) else Status.PARTLY)
+
+
+def _word(end: Ended | None, done: str) -> str:
+    """Return what a parked record is now. `done`: what it is once the decision is carried out."""
+    if end is None:
+        return "parked"
+    return done if end is Ended.DONE else end.value
 
 
 # --- purge ---

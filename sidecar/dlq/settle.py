@@ -45,6 +45,8 @@ from reconsume.sidecar.dlq.settlements import (
     gone_of,
 )
 from reconsume.sidecar.errors import BrokerError, ContractError, LetterError
+from reconsume.sidecar.group_policy.operations import HoldStore
+from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
@@ -53,6 +55,7 @@ from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.events import Event, State
 from reconsume.topics.group_rules import number_of
+from reconsume.topics.names import Kind
 from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, MOST_OPEN, RETRY_NOW, SettlementRecord
 from reconsume.topics.reasons import reason_text, text_of
 from reconsume.topics.retry_headers import ID, RetryState
@@ -321,6 +324,16 @@ class Settler:
         same_key = [other for other in waiting.values() if line_of(other, order) == line]
         return WaitingRecord(record, retry_state_of(record), retry_state_of(min(same_key, key=_order_of)).id)
 
+    def held_by(self, wanted: SettleRequest, heads: Sequence[tuple[str, bytes | None]]) -> list[str]:
+        """Return for each head, by its main topic and key, the id of a hold that keeps it from being tried now; empty
+        where none does, or if something else is decided."""
+        if wanted.how != RETRY_NOW:
+            return [""] * len(heads)
+        live = HoldStore(self._there.kafka, self._there.names).read().live
+        fitting = HoldsInForce(live).holds.fitting
+        holds = (fitting(str(Kind.ORDERED), *head) for head in heads)
+        return ["" if hold is None else hold.id for hold in holds]
+
     def expect_decidable(self, ident: str = "") -> None:
         """Raise ContractError if no record but `ident` may be settled now."""
         expect_topics(self._there)
@@ -376,8 +389,9 @@ class Settler:
         """Settle a record in some `within` seconds. Raises as `find` and `decide` do."""
         began = time.monotonic()
         record = self.find(request.id, request.how, within)
+        [hold] = self.held_by(request, [(record.state.topic, record.record.key)])
         remaining_s = within - (time.monotonic() - began)
-        return self.decide(record, request, max(SHORTEST_WAIT_S, remaining_s))
+        return self.decide(record, request, max(SHORTEST_WAIT_S, remaining_s))._replace(hold=hold)
 
     # --- all that is parked ---
 

@@ -33,13 +33,21 @@ class SettleRequest(NamedTuple):
         """What the record is once it is settled, in words."""
         return ENDS[self.how]
 
+    def end_under(self, hold: str) -> str:
+        """Return the same of a record that the hold with this id keeps back; empty: none does."""
+        return f"tried once hold {hold} ends" if hold and self.how == RETRY_NOW else self.end
+
 
 class Decided(NamedTuple):
     """What became of a decision: the event that tells of its end, None if none has come; and whether it says what was
-    decided, or that the record's answer came first."""
+    decided, or that the record's answer came first.
+
+    `hold`: the id of a hold that keeps back what is to be tried now.
+    """
 
     event: Event | None
     as_decided: bool = False
+    hold: str = ""
 
 
 def fault_of_why(why: str) -> str:

@@ -19,7 +19,7 @@ from reconsume.sidecar.doctor.checks import kafka, progress, topics
 from reconsume.sidecar.doctor.checks.control_log import holds, instances_differ, policy
 from reconsume.sidecar.doctor.checks.instances import instances
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
-from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
+from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag, parked
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, not_checked, ok, unseen
 from reconsume.sidecar.errors import BrokerError, ReconsumeError
 from reconsume.sidecar.group_policy.agreement import group_settings
@@ -85,12 +85,14 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
     log = Once(ControlLog(settings.kafka, settings.names, "reconsume-doctor").read_if_there)
     relay = settings.deliver.mode == "relay"
     posted = settings.topic_names if relay else ()
-    listen, token_file = settings.api.listen, settings.api.token_file
     timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     name = settings.kafka.get("sasl.username", "NAME")
 
+    def in_force() -> Settings:
+        return group_settings(settings, state_of(log), now().wall_ms).settings
+
     def group() -> GroupShape:
-        return group_of(group_settings(settings, state_of(log), now().wall_ms).settings)
+        return group_of(in_force())
 
     role = Once(lambda: kafka.role_of(cluster, group(), preset))
 
@@ -109,7 +111,7 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
         Check("transactions", lambda: topics.transactions(cluster, group(), timeout)),
         Check("groups", lambda: progress.groups(cluster, group())),
         Check("instances-differ", lambda: instances_differ(log(), settings, now().wall_ms)),
-        Check("instances", lambda: instances(state_of(log), settings.group, listen, token_file, now())),
+        Check("instances", lambda: instances(state_of(log), in_force(), now())),
         *([] if relay else sum_checks(log, settings)),
         Check("policy", lambda: policy(log(), settings, now().wall_ms)),
         Check("holds", lambda: holds(cluster, log(), group(), now().wall_ms)),
@@ -163,6 +165,7 @@ def sum_checks(log: Once[ControlState | None], settings: Settings) -> list[Check
         Check("failures", lambda: failures(state_of(log), now())),
         Check("dead-letters", lambda: dead_letters(state_of(log), now())),
         Check("lag", lambda: lag(state_of(log), settings.topic_names, now())),
+        *([] if settings.order_by is None else [Check("parked", lambda: parked(state_of(log), now()))]),
     ]
 
 

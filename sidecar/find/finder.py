@@ -387,6 +387,10 @@ class Matcher:
             head, tried = tried_in_place(record, self._layout.tried, self._layout.order, wall())
             in_place = self._policy.in_place is not None
             why = "; ".join(filter(None, (why, tried))) or undelivered_text(record.source, in_place=in_place)
+        elif log.kind is Kind.ORDERED and state is not None and where in (Where.WAITING, Where.BEHIND):
+            own = self._layout.tried.get(state.id)
+            if own is not None and own.is_newer_than(0 if state.behind else state.due_at):
+                head, why = own.head, "; ".join(filter(None, (why, own.fails_in_queue(wall()))))
         match = match_of(record, log.kind, state, where, why, whole=self._whole)
         return match if head is None else match.tried(head)
 

@@ -195,7 +195,8 @@ def match_of(
 def undelivered_text(source: Partition, *, in_place: bool) -> str:
     """Return why a record of a main topic is not done. `in_place`: the group retries in place, which has no event."""
     text = WHY[Where.UNDELIVERED]
-    return f"{text}; the log of the instance that owns {source} has its failures" if in_place else text
+    logged = f"the log of the instance that owns {source} has one failure of each class a minute"
+    return f"{text}; {logged}" if in_place else text
 
 
 class Tried(NamedTuple):

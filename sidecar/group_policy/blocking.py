@@ -6,7 +6,7 @@ what a heartbeat carries. Each sentence says how old the heartbeat is, once that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from reconsume.sidecar.printable import ago, as_of, plural
@@ -36,6 +36,17 @@ class Blocking(NamedTuple):
         then = "an operator holds it" if one.held else coming
         return f"{plural(one.times, 'attempt')} failed{last}; {then}{as_of(now - self.at) if dated else ''}"
 
+    def is_newer_than(self, due: int) -> bool:
+        """Whether this is newer than the record's copy in a queue, which is due at `due` (epoch ms; 0: at once).
+
+        An attempt follows the due time of its copy. So a copy that is due later was written since, by a ladder.
+        """
+        return self.at >= due
+
+    def fails_in_queue(self, now: int) -> str:
+        """Return how it fails, where its copy waits in a queue, seen from `now` (epoch ms)."""
+        return f"in a queue and retried in place: {self.fails(now)}"
+
 
 class Retried(NamedTuple):
     """What the instances retry in place. `records`: how many; `named`: some of them, those first that fail longest.
@@ -50,6 +61,15 @@ class Retried(NamedTuple):
     def by_id(self) -> dict[str, Blocking]:
         """Return the named records by their ids."""
         return {one.head.id: one for one in self.named}
+
+    def in_no_queue(self, queued: Collection[str]) -> list[Blocking]:
+        """Return the named records without those of which a copy waits in a queue, `queued` by their ids."""
+        return [one for one in self.named if one.head.id not in queued]
+
+    def in_queue(self, ident: str, due: int) -> Blocking | None:
+        """Return what is said of a record with a copy in a queue, which is due at `due`; None if nothing is now."""
+        one = next((one for one in self.named if one.head.id == ident), None)
+        return one if one is not None and one.is_newer_than(due) else None
 
     def sentence(self, now: int) -> str:
         """Return how many there are, seen from `now` (epoch ms); empty if there are none."""

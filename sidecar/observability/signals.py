@@ -77,7 +77,7 @@ class Judged(NamedTuple):
 
     `fails`: much fails. `dies`: there are new dead letters. `waits` and `retried` change when the age of the oldest
     record, from a minute on, and the number of records that are retried in place double or halve. `named`: the ids of
-    those of which the heartbeat tells, and that did not fail only just now.
+    those of which the heartbeat tells, and that did not fail only just now. `parks`: a key is parked.
     """
 
     fails: bool = False
@@ -85,6 +85,7 @@ class Judged(NamedTuple):
     waits: int = 0
     retried: int = 0
     named: frozenset[str] = frozenset()
+    parks: bool = False
 
 
 class Signals:
@@ -92,7 +93,7 @@ class Signals:
 
     `waits`: what the oldest record of each partition does that is not done. `topics`: the main topics.
     `is_away`: whether an outage keeps every record from being delivered. `retried`: how many records are retried in
-    place, for any thread. `heads`: the oldest of each partition.
+    place, for any thread. `heads`: the oldest of each partition. `parked`: how many keys are parked.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Signals:
         is_away: Callable[[], bool] = lambda: False,
         retried: Callable[[], int] = lambda: 0,
         heads: Callable[[], Iterable[InPlaceTold]] = tuple,
+        parked: Callable[[], int] = lambda: 0,
     ) -> None:
         self.sums = InstanceSums(now().wall_ms)
         self.in_place: tuple[InPlaceTold, ...] = ()
@@ -110,6 +112,7 @@ class Signals:
         self.retried = retried
         """Returns how many records are retried in place."""
         self._lanes, self._waits, self._heads, self._topics = lanes, waits, heads, frozenset(topics)
+        self._parked = parked
         self._judged = Judged()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stalls = StallLog(is_away)
@@ -158,12 +161,13 @@ class Signals:
         before = self._before(moment.steady_ms - DEAD_LETTERS_MS)
         dead = _by_topic(present.dead_letters - before.dead_letters)
         letters = [TopicDeadLetters(topic, top(reasons.items())) for topic, reasons in dead.items()]
-        self.sums = bounded(moment.wall_ms, failures, letters, self._lag(mains, moment))
+        self.sums = bounded(moment.wall_ms, failures, letters, self._lag(mains, moment), self._parked())
         bad = any(one.attempts >= FEW and one.failed >= BAD_SHARE * one.attempts for one in failures)
         self.in_place = bounded_heads(self._heads())
         oldest_ms = max((one.waited_ms for one in mains), default=0)
         named = frozenset(one.id for one in self.in_place if moment.wall_ms - one.since >= LASTS)
         self._judged = Judged(bad, bool(letters), (oldest_ms // LONG_ALONE).bit_length(), named=named)
+        self._judged = self._judged._replace(parks=self.sums.parked > 0)
         return present
 
     def _snapshot(self, moment: Now, oldest: Mapping[str, int]) -> _Snapshot:

@@ -129,6 +129,7 @@ class Sidecar:
             lambda: self._dispatcher.pace.cause in (Cause.UNREACHABLE, Cause.UNWELL),
             lambda: sum(runner.lane.shown.retried_in_place() for runner in self._runners),
             self._retried_heads,
+            lambda: sum(runner.lane.shown.parked_keys() for runner in self._runners),
         )
         self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others, access)
         self._policy_topic = build_policy_follower(

@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Mapping
 
+from reconsume.sidecar.core.pace.state_names import FailureEnd
 from reconsume.sidecar.core.policy import InPlace, Policy
 from reconsume.sidecar.settings.group_policy import agreed_values, follows_instances
 from reconsume.sidecar.settings.model import Settings
@@ -56,6 +57,17 @@ def in_place_of(settings: Settings) -> InPlace | None:
     if settings.deliver.order == "none" or settings.queued:
         return None
     return InPlace(settings.retry.ordered_interval, settings.retry.ordered_max_times)
+
+
+def failure_end(settings: Settings) -> FailureEnd:
+    """Return what becomes of a record that fails again and again."""
+    if settings.deliver.broadcast:
+        return FailureEnd.UNTOLD
+    in_place = in_place_of(settings)
+    if in_place is not None and in_place.max_times is None:
+        return FailureEnd.NEVER
+    is_parked = settings.queued and settings.retry.ordered_exhausted == "park"
+    return FailureEnd.PARKED if is_parked else FailureEnd.DEAD_LETTER
 
 
 def heartbeat_of(settings: Settings) -> SubscriptionRecord:

@@ -59,12 +59,13 @@ class KeyPages:
         except NoQueuesError:  # its keys are retried in place, of which the heartbeats tell
             scan = None
         keys = [] if scan is None else sorted(scan.keys.by_due(), key=lambda key: -key.waiting)
-        rows = [(key, self._coded(key)) for key in keys[:MOST_KEYS]]
         news = await self._scan(self._looks.heartbeats)
         retried = retried_in_place(news.beats, wall() - SILENT_AFTER)
+        tried = {key.first.id: retried.in_queue(key.first.id, key.first.due) for key in keys}
+        rows = [(key, self._coded(key), tried[key.first.id]) for key in keys[:MOST_KEYS]]
         return self._render(
             "keys.html", session=session, here="/keys", rows=rows, count=len(keys), scan=scan, by_key=self._by_key,
-            retried=retried, named=[(one, blocked_key(one.head)) for one in retried.named],
+            retried=retried, named=[(one, blocked_key(one.head)) for one in retried.in_no_queue(tried)],
         )  # fmt: skip
 
     def _coded(self, key: WaitingKey) -> str | None:
@@ -106,6 +107,7 @@ class SettleForm:
             here="/keys",
             wanted=wanted,
             is_done=decided.as_decided,
+            end=wanted.end_under(decided.hold),
             coded=fields.get("base64", ""),
         )
 

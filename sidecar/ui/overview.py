@@ -25,7 +25,7 @@ from math import inf, log1p, log10
 from typing import NamedTuple
 
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
-from reconsume.sidecar.core.pace.state_names import outage_now
+from reconsume.sidecar.core.pace.state_names import FailureEnd, outage_now
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.ui.templating import length, moment
@@ -40,7 +40,7 @@ from reconsume.topics.policy_record import SubscriptionRecord
 
 OVERDUE = 60_000
 """ms by which a retry is late at least."""
-REMEMBERED = 60_000
+REMEMBERED = 15_000
 """ms for which the alarms that were last asked for are shown before those of now have come."""
 MOST_NAMED = 3
 """Instances that are named; of more the number is given."""
@@ -117,7 +117,7 @@ class Sign(NamedTuple):
     record: str = ""
 
 
-def signs_of(record: SubscriptionRecord) -> Iterator[Sign]:
+def signs_of(record: SubscriptionRecord, end: FailureEnd) -> Iterator[Sign]:
     """Yield what an instance says is wrong."""
     for one in record.all_refused:
         text = f"All refused: the service answers {one.status} to every record of {one.topic}"
@@ -126,7 +126,7 @@ def signs_of(record: SubscriptionRecord) -> Iterator[Sign]:
         yield Sign("refused", text, one.since, f"Sent: {sent}. {hint}")
     pace = record.pace
     if pace is not None and pace.state in REASONED:
-        now = outage_now(pace.cause, is_idle=pace.idle_since is not None)
+        now = outage_now(pace.cause, end, is_idle=pace.idle_since is not None)
         idle = "" if pace.idle_since is None else f"No record since {moment(pace.idle_since)} UTC; before that: "
         yield Sign(pace.state, TEXTS[pace.state].format(now), pace.since, idle + pace.reason)
     if record.overdue >= OVERDUE:
@@ -144,15 +144,18 @@ def blocked_key(one: InPlaceTold) -> str:
     return "" if one.key_bytes is None else printable(one.key_bytes.decode(errors="replace")) + "…" * one.cut
 
 
-def alarms(records: Mapping[str, SubscriptionRecord], alive_after: int) -> list[Alarm]:
+def alarms(
+    records: Mapping[str, SubscriptionRecord], alive_after: int, end: FailureEnd = FailureEnd.DEAD_LETTER
+) -> list[Alarm]:
     """Return what the heartbeats of instances say is wrong, the worst first; the same of several instances is one.
 
     `records`: the last heartbeat by instance. `alive_after`: epoch ms; an older heartbeat says nothing of now.
+    `end`: what becomes of a record that fails again and again.
     """
     signs: dict[tuple[str, str], dict[str, Sign]] = defaultdict(dict)
     for name, record in sorted(records.items()):
         if record.at > alive_after:
-            for sign in signs_of(record):
+            for sign in signs_of(record, end):
                 signs[sign.kind, sign.text][name] = sign
     raised = [_alarm(kind, text, by_instance, records) for (kind, text), by_instance in signs.items()]
     refused = [one for one in raised if one.kind == "refused"]
@@ -199,10 +202,14 @@ class LastAlarms:
         self._at = 0
 
     def raise_alarms(
-        self, beats: Mapping[str, SubscriptionRecord], holds: Mapping[str, HoldRecord], now: int
+        self,
+        beats: Mapping[str, SubscriptionRecord],
+        holds: Mapping[str, HoldRecord],
+        now: int,
+        end: FailureEnd = FailureEnd.DEAD_LETTER,
     ) -> list[Alarm]:
-        """Return what is wrong and what is held at `now` (epoch ms), and keep it."""
-        self._alarms, self._at = [*alarms(beats, now - SILENT_AFTER), *held(holds)], now
+        """Return what is wrong and what is held at `now` (epoch ms), and keep it. `end`: as in `alarms`."""
+        self._alarms, self._at = [*alarms(beats, now - SILENT_AFTER, end), *held(holds)], now
         return self._alarms
 
     def change_holds(self, holds: Mapping[str, HoldRecord]) -> None:

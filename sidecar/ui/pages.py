@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +25,8 @@ from reconsume.topics.events import State
 
 ROWS = 50
 LONGEST_TEXT = 1_024
+FIRST_S = 3.0
+"""Seconds for which the first page waits for what is so now. What comes later is brought by the part of its alarms."""
 OLD = 60_000
 """ms after which the view counts as behind."""
 
@@ -37,13 +40,17 @@ class Pages:
         self._topic, self._readers, self._last_alarms = topic, readers, last_alarms
 
     async def group(self, request: Request, session: Session | None, template: str = "group.html") -> Response:
-        """Show the overview of the group."""
+        """Show the overview of the group; as a whole page with what is so now, for readers without JavaScript."""
+        of_now = await self._in_time() if template == "group.html" else {}
         now, settings = wall(), self._looks.settings
         page: dict[str, Any] = {
             "session": session,
             "here": "/",
             "live": request.query_params.get("live") != "off",
             "now": now,
+            "not_delivered": None,
+            "unknown_why": "not asked yet",
+            **of_now,
         }
         try:
             ordered = settings.order_by is not None
@@ -57,6 +64,27 @@ class Pages:
             template, summary=summary, origin=origin, old=now - origin.as_of > OLD, problem=status.problem,
             bad=sum(status.bad.values()), rule=RULE, **page,
         )  # fmt: skip
+
+    async def _in_time(self) -> dict[str, Any]:
+        """Return the alarms of now and what is not delivered yet, as far as Kafka answers in FIRST_S."""
+        query = asyncio.ensure_future(self._of_now())
+        query.add_done_callback(lambda done: done.cancelled() or done.exception())  # an error that comes late is none
+        await asyncio.wait({query}, timeout=FIRST_S)
+        if not query.done():
+            return {"unknown_why": "Kafka has not answered yet"}
+        try:
+            return query.result()
+        except ReconsumeError as fault:
+            return {"unknown_why": str(fault)}
+
+    async def _of_now(self) -> dict[str, Any]:
+        news = await self._ask(self._looks.heartbeats)
+        page: dict[str, Any] = {"alarms": self._last_alarms.raise_alarms(news.beats, news.holds, wall(), news.end)}
+        try:
+            there = await self._ask(lambda: self._looks.undelivered(news.beats))
+        except ReconsumeError as fault:
+            return page | {"unknown_why": str(fault)}
+        return page | {"not_delivered": there, "unknown_why": "this user may not see the group's progress"}
 
     async def records(self, request: Request, session: Session | None) -> Response:
         """Filter the records of the view by state, level, topic, reason."""
@@ -110,7 +138,7 @@ class Pages:
         instances = await self._ask(lambda: self._looks.instances(news.beats))
         lags = await self._ask(self._looks.lags)
         now = wall()
-        alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now)
+        alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now, news.end)
         return self._render(
             template, session=session, here="/instances", live=live, instances=instances, lags=lags, alarms=alarms,
             fleet=None, undelivered=None, attempts=None, now=now,
@@ -127,7 +155,7 @@ class Pages:
             with suppress(ReconsumeError):  # what is wrong is said also where this user may not see the group's members
                 instances = await self._ask(lambda: self._looks.instances(news.beats))
                 undelivered = await self._ask(lambda: self._looks.undelivered(news.beats))
-        alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now)
+        alarms = self._last_alarms.raise_alarms(news.beats, news.holds, now, news.end)
         return self._render(
             "alarms_part.html", session=session, alarms=alarms, fleet=instances, undelivered=undelivered,
             attempts=attempts, now=now,

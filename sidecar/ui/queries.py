@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.pace.state_names import FailureEnd
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.errors import BrokerError
@@ -23,6 +24,7 @@ from reconsume.sidecar.operation import Report
 from reconsume.sidecar.printable import noun_of, plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import flow, policy_values
+from reconsume.sidecar.settings.policy import failure_end
 from reconsume.sidecar.ui.progress import Lags, Progress
 from reconsume.sidecar.view.journey import Journey, read_journey
 from reconsume.topics.agreement import SILENT_AFTER, LiveSettings
@@ -57,10 +59,14 @@ class Instance(NamedTuple):
 
 
 class GroupNews(NamedTuple):
-    """The last heartbeat of each instance that has not announced a clean stop, and the holds in force, by id."""
+    """The last heartbeat of each instance that has not announced a clean stop, and the holds in force, by id.
+
+    `end`: what becomes of a record that fails again and again, by the settings in force.
+    """
 
     beats: Mapping[str, SubscriptionRecord]
     holds: Mapping[str, HoldRecord]
+    end: FailureEnd
 
 
 class NotDelivered(NamedTuple):
@@ -116,7 +122,10 @@ class Queries:
     def heartbeats(self) -> GroupNews:
         """Return what the policy topic tells of now."""
         state = self._log.read_if_there()
-        return GroupNews({}, {}) if state is None else GroupNews(state.beats.known(), holds_of(state).live)
+        if state is None:
+            return GroupNews({}, {}, failure_end(self.settings))
+        governed = group_settings(self.settings, state, wall()).settings
+        return GroupNews(state.beats.known(), holds_of(state).live, failure_end(governed))
 
     def instances(self, heartbeats: Mapping[str, SubscriptionRecord]) -> list[Instance]:
         """Return the instances that have sent a heartbeat and have not announced a clean stop, by these heartbeats."""

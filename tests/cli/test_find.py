@@ -16,14 +16,17 @@ from typer.testing import Result
 
 from reconsume.sidecar.cli.terminal.output import clock
 from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
+from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.names import Kind
+from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import RetryState
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
-from tests.support.kafka.queue_copies import queue_copy
+from tests.support.kafka.queue_copies import AT, queue_copy
 from tests.support.kafka.raw_producer import produce_raw
 from tests.support.kafka.topic_io import SECONDS, Out, produce
+from tests.support.kafka.view_topics import event, tell
 from tests.support.sidecar.cli import for_group, reconsume
 from tests.support.sidecar.redrive import dead_letter
 from tests.support.view_rows import wall
@@ -114,6 +117,35 @@ def test_what_is_parked_or_behind_another_of_its_key_is_found_in_its_queue(kafka
     assert f"settle {group.main}:0:3 --retry-now" in parked["command"]
 
 
+def test_a_record_in_a_queue_that_is_retried_in_place_says_both(kafka: Broker, tmp_path: Path) -> None:
+    """Given a queue whose ladder the policy has ended, then its head no longer only waits for its next retry."""
+    fresh, now = fresh_group(kafka.bootstrap), wall()
+    group = create_group(
+        GroupTopics(fresh.bootstrap, fresh.group, fresh.mains, queued=True), also=(Kind.POLICY, Kind.VIEW, Kind.STATS)
+    )
+    queue, ident = group.queues[0], f"{group.main}:0:3"
+    head = InPlaceTold(ident, 12, now + 800, now - 90_000, "http-503")
+    stuck = SubscriptionRecord({group.main: "*"}, now, retried_in_place=1, in_place=(head,))
+    produce(group.bootstrap, group.names.policy, [Out(render_record(stuck), instance_key("pod-0"), partition=0)])
+    produce(group.bootstrap, queue, [queue_copy(queue, b"ada", 3, 2, topic=group.main, due=AT)])
+    tell(group.bootstrap, [event(group.group, 3, id=ident, topic=group.main, level=None, due=AT + 3)])
+    ordered = {
+        "deliver": {"url": "http://127.0.0.1:1/", "order": "key"}, "retry": {"ordered_ladder": ["1s", "2s"]},
+        "view": {"source": "events"},
+    }  # fmt: skip
+
+    [found] = rows(for_group(tmp_path, group, "find", "--key", "ada", **ordered))
+    listed = for_group(tmp_path, group, "retries", "list", "-o", "table", **ordered)
+    [shown] = rows(for_group(tmp_path, group, "retries", "show", ident, **ordered))
+
+    assert (found["where"], found["times"], found["reason"]) == ("waiting", 12, "http-503")
+    for row in (found, shown):
+        assert row["why"].startswith("in a queue and retried in place: 12 attempts failed, the last with http-503")
+    assert "in place" in " ".join(listed.stdout.split())
+    assert "1 record is retried in place" in listed.stderr
+    assert "`reconsume retries list --blocked" in listed.stderr
+
+
 def test_a_held_record_says_which_hold_keeps_it_back_and_until_when(group: GroupTopics, tmp_path: Path) -> None:
     level, now = next(iter(group.levels)), wall()
     produce(group.bootstrap, group.main, [Out(b"held", KEY, (), 0), Out(b"free", b"other", (), 0)])
@@ -177,6 +209,17 @@ def test_the_command_that_find_names_shows_a_record_that_is_retried_in_place(
     assert never in done.stderr
     beyond = for_group(tmp_path, group, "retries", "show", f"{group.main}:0:7", **deliver)
     assert (beyond.exit_code, "there is no record" in beyond.stderr, "--key" in beyond.stderr) == (1, True, False)
+
+
+def test_a_topic_alone_lists_what_is_not_done_of_it_within_the_limit(group: GroupTopics, tmp_path: Path) -> None:
+    produce(group.bootstrap, group.main, [Out(b"%d" % number, b"k", (), 0) for number in range(4)])
+    done_to(group, group.main, 1, group.group)
+
+    every = rows(for_group(tmp_path, group, "find", "--topic", group.main))
+    newest = rows(for_group(tmp_path, group, "find", "--topic", group.main, "--limit", "2"), 3)
+
+    assert sorted(row["value"] for row in every) == ["1", "2", "3"]
+    assert sorted(row["value"] for row in newest) == ["2", "3"]
 
 
 @pytest.mark.parametrize("words", [("list", "--blocked"), ("show", "--key", "customer-7")])
@@ -376,7 +419,7 @@ def test_retries_show_has_the_value_of_the_newest_copy_and_of_a_done_record_that
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ((), "give a TEXT, --key or --id"),
+        ((), "give a TEXT, --key, --id or --topic"),
         (("--in", "value", "--key", "k"), "there is no TEXT"),
         (("x" * 2_000,), "at most 1024 characters"),
         (("x", "--topic", "nobodys"), "none of the group's topics"),

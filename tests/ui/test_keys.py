@@ -18,7 +18,7 @@ from reconsume.topics.instance_sums import InstanceSums, TopicFailures
 from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
-from tests.support.kafka.queue_copies import queue_copy
+from tests.support.kafka.queue_copies import AT, queue_copy
 from tests.support.kafka.topic_io import Out, produce
 from tests.ui.hostile import ATTACKS
 from tests.ui.scene import Scene, dashboard
@@ -31,17 +31,20 @@ LONG = b"k" * 400
 
 @pytest.fixture(scope="module")
 def group(kafka: Broker) -> GroupTopics:
-    """An ordered group in which four records of `ada` wait, one of each attack and odd key, and one that is parked."""
+    """An ordered group in which four records of `ada` wait, one of each attack and odd key, one that is parked, and one
+    that is retried in place."""
     group = create_group(replace(fresh_group(kafka.bootstrap, delays=()), queued=True), partitions=1, also=UNUSED)
     queue = group.queues[0]
     ada = [queue_copy(queue, b"ada", origin, origin == 0, topic=group.main) for origin in range(4)]
     odd = [BINARY, LONG, None, *(attack.encode() for attack in ATTACKS)]
     others = [queue_copy(queue, key, 10 + number, 2, topic=group.main) for number, key in enumerate(odd)]
     parked = queue_copy(queue, b"dan", 500, 2, topic=group.main, parked=True)
-    produce(group.bootstrap, queue, [*ada, *others, parked])
+    tried = queue_copy(queue, b"eva", 600, 2, topic=group.main, due=AT)
+    produce(group.bootstrap, queue, [*ada, *others, parked, tried])
     sums = InstanceSums(wall(), [TopicFailures(group.main, 37, 36, {"http-409": 36})])
     head = InPlaceTold(f"{group.main}:0:77", 12, wall() - 1, wall() - 90_000, "http-409", "Y2FybA==")
-    stuck = SubscriptionRecord({group.main: "*"}, wall(), sums=sums, retried_in_place=1, in_place=(head,))
+    queued = InPlaceTold(f"{group.main}:0:600", 13, wall(), wall() - 1, "http-503", "ZXZh")
+    stuck = SubscriptionRecord({group.main: "*"}, wall(), sums=sums, retried_in_place=2, in_place=(head, queued))
     produce(group.bootstrap, group.names.policy, [Out(render_record(stuck), instance_key("pod-0"), partition=0)])
     return group
 
@@ -68,17 +71,22 @@ def test_the_keys_are_listed_with_the_longest_queue_first(visitor: Visitor, grou
     rows = re.findall(
         r'<td data-label="Key"><a class="mono" href="([^"]+)">(.*?)</a></td>.*?class="number">(\d+)', page
     )
-    assert len(rows) == 5 + len(ATTACKS)
+    assert len(rows) == 6 + len(ATTACKS)
     assert rows[0] == ("/keys/queue?base64=YWRh", "ada", "3")
     named = {unescape(text): address for address, text, _ in rows}
     assert named["(none)"].startswith("/record?id="), "a record without a key has no queue"
     assert named["k" * 79 + "…"].startswith("/record?id="), "a long key cannot be named"
     assert page.count('<span class="chip wait">parked</span>') == 1
-    assert f"{5 + len(ATTACKS)} blocked keys with {8 + len(ATTACKS)} waiting records" in page
+    assert f"{6 + len(ATTACKS)} blocked keys with {9 + len(ATTACKS)} waiting records" in page
     assert '<a href="/keys" aria-current="page">Keys</a>' in page
-    assert "1 record is retried in place. Each blocks its key and is in no queue" in page
+    assert "2 records are retried in place. Each blocks its key. " in page
+    [tried] = [row for row in page.split("<tr>") if f"{group.main}:0:600" in row]
+    assert '<span class="chip wait">in place</span>' in tried, "one row that says both"
+    assert ">13</td>" in tried
     part = body(visitor, "/part/alarms?fleet=1")
-    assert "36 of 37 attempts failed in 5 minutes: 36 http-409 · <strong>1 record</strong> is retried in place" in part
+    assert (
+        "36 of 37 attempts failed in 5 minutes: 36 http-409 · <strong>2 records</strong> are retried in place" in part
+    )
 
 
 def test_the_queue_of_a_key_has_its_records_in_their_order(visitor: Visitor, group: GroupTopics) -> None:
@@ -96,7 +104,7 @@ def test_every_key_that_is_listed_leads_to_its_queue(visitor: Visitor) -> None:
     page = body(visitor, "/keys")
     assert "<script>window" not in page
     addresses = re.findall(r'href="(/keys/queue\?base64=[^"]+)"', page)
-    assert len(addresses) == 3 + len(ATTACKS)
+    assert len(addresses) == 4 + len(ATTACKS)
     for address in addresses:
         queue = body(visitor, unescape(address))
         assert queue.count('<td data-label="Record">') in (1, 4)

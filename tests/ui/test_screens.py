@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.kafka.topic_io import produce
+from reconsume.topics.policy_record import PaceTold, SubscriptionRecord, instance_key, render_record
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import UNUSED, create_group, fresh_group
+from tests.support.kafka.topic_io import Out, produce
 from tests.support.view_rows import wall
 from tests.ui.conftest import Open
 from tests.ui.hostile import LONG
-from tests.ui.scene import Scene, heartbeats
+from tests.ui.scene import Scene, dashboard, heartbeats
 from tests.ui.test_browser import PAGES, sign_in
 from tests.ui.web import Visitor
 
@@ -167,3 +171,26 @@ def test_a_time_goes_on_while_the_page_stands(open_page: Open) -> None:
     first = page.locator("td time .rel").first
     before = first.inner_text()
     page.wait_for_function("before => document.querySelector('td time .rel').textContent !== before", arg=before)
+
+
+def test_the_first_page_says_without_a_script_what_the_newest_heartbeat_says_and_how_much_is_not_delivered(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    """Given an outage that is over, then a page that is asked for now has no banner of it."""
+    group = create_group(fresh_group(kafka.bootstrap), partitions=1, also=UNUSED)
+    produce(group.bootstrap, group.main, [b"%d" % number for number in range(3)])
+
+    def say(pace: PaceTold) -> None:
+        told = SubscriptionRecord({group.main: "*"}, wall(), pace)
+        produce(group.bootstrap, group.names.policy, [Out(render_record(told), instance_key("pod-0"), partition=0)])
+
+    with dashboard(group, tmp_path) as scene:
+        visitor = Visitor(scene)
+        say(PaceTold("outage", wall() - 90_000, cause="unreachable"))
+        away = visitor.get("/").body.decode()
+        say(PaceTold("open", wall()))
+        well = visitor.get("/").body.decode()
+    assert "the service is unreachable" in away
+    assert "the service is unreachable" not in well
+    assert "Without JavaScript this page does not say" not in well
+    assert "<b>3</b><span>at most not delivered yet" in well

@@ -53,7 +53,10 @@ def list_blocked(options: Options, topic: str | None, limit: int | None, most: i
 
     settings = settings_for_kafka(options)
     retried = read_retried(settings)
-    named = [one for one in retried.named if topic is None or (one.source is not None and one.source[0] == topic)]
+    if topic is not None:
+        of_topic = tuple(one for one in retried.named if one.source is not None and one.source[0] == topic)
+        retried = retried._replace(named=of_topic)
+    named = list(retried.named)
     try:
         scan = read(settings, topic, most=most)
     except NoQueuesError:
@@ -62,10 +65,11 @@ def list_blocked(options: Options, topic: str | None, limit: int | None, most: i
         keys = []
     else:
         keys = scan.keys.by_due()
+        named = retried.in_no_queue({key.first.id for key in keys})
         talk(f"{plural(len(keys), 'key')} blocked, {plural(scan.keys.waiting, 'record')} of them waiting")
     if retried.records:
         talk(in_place_sentence(retried))
-    rows = [*(in_place_row(one) for one in named), *map(key_row, keys)][:limit]
+    rows = [*(in_place_row(one) for one in named), *(key_row(key, retried) for key in keys)][:limit]
     options.output.rows(KEYS, [for_people(row, options.output.format) for row in rows], CUT)
 
 
@@ -82,14 +86,20 @@ def read_retried(settings: Settings) -> Retried:
 
 
 def in_place_sentence(retried: Retried) -> str:
-    """Return a sentence about the records that block their keys in no queue."""
+    """Return a sentence about the records that are retried in place."""
     sentence = retried.sentence(wall())
-    if retried.named:
-        return f"{sentence}, in no queue; those that fail longest are listed first, at most {MOST} of an instance"
-    return (
-        f"{sentence}, in no queue and not listed: `{hint('find')}` shows such a record as undelivered, and "
-        "the lines `failure` in the log of its instance name it"
-    )
+    listed = f"those that fail longest are listed first, at most {MOST} of an instance" if retried.named else ""
+    more = f"`{hint('find --topic TOPIC')}` lists all that is not done" if len(retried.named) < retried.records else ""
+    return "; ".join(filter(None, (sentence, listed, more)))
+
+
+def beside_list(settings: Settings, retried: Retried) -> str:
+    """Return a sentence of what `retries list` does not have: retries in place. Empty if the group has none."""
+    if retried.records:
+        return f"{retried.sentence(wall())}, whose attempts have no events: see `{hint('retries list --blocked')}`"
+    if settings.deliver.order != "none" and not settings.queued:
+        return f"failures are retried in place here, without events: see `{hint('retries list --blocked')}`"
+    return ""
 
 
 def in_place_row(one: Blocking) -> Row:
@@ -199,10 +209,12 @@ def text_fields(key: bytes | None, *, is_whole: bool) -> dict[str, Any]:
     return {"key": text, "key_base64": base64.b64encode(key).decode()}
 
 
-def key_row(key: WaitingKey) -> Row:
-    """Return a key with its first record as a row."""
-    waits = {"behind": key.waiting - 1, "oldest_at": key.oldest_at, "in_place": False}
-    return {**_fields(key, key.first), **key_fields(key), **waits}
+def key_row(key: WaitingKey, retried: Retried) -> Row:
+    """Return a key with its first record as a row: as its last attempt in place says, if it is retried in place."""
+    one = retried.in_queue(key.first.id, key.first.due)
+    waits = {"behind": key.waiting - 1, "oldest_at": key.oldest_at, "in_place": one is not None}
+    tried = {} if one is None else {"times": one.head.times, "due": one.head.due, "reason": one.head.reason}
+    return {**_fields(key, key.first), **key_fields(key), **waits, **tried}
 
 
 def record_row(key: WaitingKey, number: int, record: WaitingRecord) -> Row:

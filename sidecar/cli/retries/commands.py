@@ -19,7 +19,15 @@ from reconsume.sidecar.cli.find import (
     retries_query,
     search,
 )
-from reconsume.sidecar.cli.retries.blocked import NOT_DONE, key_of, list_blocked, refuse_with_blocked, show_key
+from reconsume.sidecar.cli.retries.blocked import (
+    NOT_DONE,
+    beside_list,
+    key_of,
+    list_blocked,
+    read_retried,
+    refuse_with_blocked,
+    show_key,
+)
 from reconsume.sidecar.cli.retries.rows import (
     CUT,
     JOURNEY,
@@ -31,6 +39,7 @@ from reconsume.sidecar.cli.retries.rows import (
     row_of,
     storm_text,
     sums_row,
+    tried_of,
     whole_view,
 )
 from reconsume.sidecar.cli.terminal.arguments import ahead, duration, optional_record_id
@@ -125,11 +134,14 @@ def list_(
     settings = settings_for_kafka(options)
     if topic is not None and topic not in settings.topic_names:
         talk(f"warning: {not_ours(topic, settings.topic_names)}")
+    retried = read_retried(settings) if settings.order_by is not None else None
     with whole_view(settings, Source(settings.view.source), most) as look, look.questions() as ask:
-        form, ordered = options.output.format, settings.order_by is not None
         values = islice(chain.from_iterable(ask.every_message(one, limit) for one in filters), limit)
-        rows = (for_people(row_of(value), form, ordered=ordered) for value in values)
+        rows = (for_people(row_of(value), options.output.format, retried) for value in values)
         options.output.rows(LIST, rows, CUT)
+    waits = any(one.state in (None, State.WAITING_RETRY) for one in filters)
+    if retried is not None and waits and (beside := beside_list(settings, retried)):
+        talk(beside)
     return DONE
 
 
@@ -187,6 +199,8 @@ def show(
         if not located.where and settings.deliver.order != "none":
             located = locate(settings, record)  # a record behind another of its key is in a queue, and has no event
     where, copy = located.where, located.copy if with_value else None
+    if row and settings.order_by is not None and (one := tried_of(row, read_retried(settings))) is not None:
+        row["why"] = one.fails_in_queue(wall())
     if not has_failed:
         row = dict(row_without_events(settings, record, where, scan.missing, has_copy=copy is not None))
     elif not row:

@@ -11,6 +11,7 @@ import msgspec
 from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk
 from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.group_policy.blocking import Blocking, Retried
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.view.source import Source
@@ -69,14 +70,29 @@ def row_of(value: bytes) -> dict[str, Any]:
     return row
 
 
-def for_people(row: Row, form: Format, *, ordered: bool = False) -> Row:
+def for_people(row: Row, form: Format, retried: Retried | None = None) -> Row:
     """Return the row; for a table with its times and state in readable form. All other formats keep it as it is in the
-    topic. `ordered`: what is in no level waits in the queue of its key."""
+    topic. `retried`: of an ordered group, whose records wait in the queues of their keys, what is retried in place."""
     if form is not Format.TABLE:
         return row
     people = {key: shown(row, key) for key in row}
-    is_queued = ordered and row.get("state") == State.WAITING_RETRY and row.get("level") is None
-    return people | {"level": "queue"} if is_queued else people
+    if retried is None or row.get("state") != State.WAITING_RETRY or row.get("level") is not None:
+        return people
+    if (one := tried_of(row, retried)) is None:
+        return people | {"level": "queue"}
+    head = one.head
+    return people | {
+        "level": "in place",
+        "times": head.times,
+        "due": "held" if head.held else moment(head.due),
+        "reason": head.reason,
+    }
+
+
+def tried_of(row: Row, retried: Retried) -> Blocking | None:
+    """Return what is said of a record of the view that waits in a queue and is retried in place; None of others."""
+    waits, due = row.get("state") == State.WAITING_RETRY and row.get("level") is None, row.get("due")
+    return retried.in_queue(str(row.get("id")), due if isinstance(due, int) else 0) if waits else None
 
 
 def shown(row: Row, key: str) -> object:

@@ -65,6 +65,10 @@ class ShownLane:
             queue.blocked_keys > queue.parked_keys for queue in self._queues.facts().values()
         )
 
+    def parked_keys(self) -> int:
+        """Return how many keys are parked: their first records wait for an operator."""
+        return 0 if self._queues is None else sum(facts.parked_keys for facts in self._queues.facts().values())
+
     def put_off(self, steady_ms: int) -> frozenset[tuple[Partition, int]]:
         """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""
         return frozenset((record.source, record.offset) for record in self._waiting.put_off(steady_ms))

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
-from reconsume.sidecar.core.pace.state_names import State, outage_now
+from reconsume.sidecar.core.pace.state_names import FailureEnd, State, outage_now
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.core.status import STOPPED
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn
@@ -20,7 +20,9 @@ from reconsume.sidecar.hints import hint
 from reconsume.sidecar.http.sidecar_connection import SidecarConnection
 from reconsume.sidecar.http.tokens import read_tokens
 from reconsume.sidecar.printable import ago, as_of, plural
+from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.addresses import Listen
+from reconsume.sidecar.settings.policy import failure_end
 from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 
 ASK_SECONDS = 3.0
@@ -45,34 +47,37 @@ RUN = "start an instance"
 START = "start its service, or correct deliver.url and deliver.health_url"
 
 
-def instances(state: ControlState | None, group: str, here: Listen, token_file: str | None, at: Now) -> list[Finding]:
-    """Report instances of the group that stand, and since when. `here`: where one of them may listen."""
-    status = status_of(group, here, token_file)
+def instances(state: ControlState | None, settings: Settings, at: Now) -> list[Finding]:
+    """Report instances of the group that stand, and since when. `settings`: those in force."""
+    api, end = settings.api, failure_end(settings)
+    status = status_of(settings.group, api.listen, api.token_file)
     local = None if status is None else str(status.get("instance"))
     running = {} if state is None else state.beats.running(at.wall_ms)
-    findings = [finding for name, beat in running.items() for finding in beating(name, beat.record, at, local)]
+    findings = [finding for name, beat in running.items() for finding in beating(name, beat.record, at, local, end)]
     if status is not None:
-        findings += standing(status, at)
+        findings += standing(status, at, end)
     if status is None and not running:
         return [not_checked("no heartbeat of a running instance, and none answers on api.listen here", RUN)]
     where = "no instance answers on api.listen here" if status is None else "the one here is well"
     return findings or [ok(f"none of {plural(len(running), 'heartbeat')} reports an outage, and {where}")]
 
 
-def beating(name: str, beat: SubscriptionRecord, at: Now, local: str | None = None) -> Iterator[Finding]:
+def beating(
+    name: str, beat: SubscriptionRecord, at: Now, local: str | None = None, end: FailureEnd = FailureEnd.DEAD_LETTER
+) -> Iterator[Finding]:
     """Report what the last heartbeat of a running instance says.
 
     `local`: the instance whose `/status` is known. That is newer than its heartbeat, and tells of its service.
     """
     age = as_of(at.wall_ms - beat.at)
-    for finding in _said_by(name, beat, at, local):
+    for finding in _said_by(name, beat, at, end, local):
         yield replace(finding, finding=f"{finding.finding}{age}")
 
 
-def _said_by(name: str, beat: SubscriptionRecord, at: Now, local: str | None) -> Iterator[Finding]:
+def _said_by(name: str, beat: SubscriptionRecord, at: Now, end: FailureEnd, local: str | None) -> Iterator[Finding]:
     pace = beat.pace
     if name != local:
-        paced = [] if pace is None else list(slowed(name, pace, at.wall_ms))
+        paced = [] if pace is None else list(slowed(name, pace, at.wall_ms, end))
         if not paced and beat.well is False:
             text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
             paced = [warn(text, "look at its service, and at `state` in its /status")]
@@ -94,13 +99,13 @@ def rejecting(name: str, refused: Sequence[RefusedTold], wall: int, hints: Seque
         yield fail(f"{text}; sent: {sent}", likely)
 
 
-def slowed(name: str, pace: PaceTold, wall: int) -> Iterator[Finding]:
+def slowed(name: str, pace: PaceTold, wall: int, end: FailureEnd = FailureEnd.DEAD_LETTER) -> Iterator[Finding]:
     """Report a pace that is not open. `wall`: epoch ms."""
     said = f": {pace.reason}" if pace.reason else ""
     duration = ago(wall - pace.since)
     why = f", for {duration}{said}"
     if pace.state == State.OUTAGE:
-        now = outage_now(pace.cause, is_idle=pace.idle_since is not None)
+        now = outage_now(pace.cause, end, is_idle=pace.idle_since is not None)
         none = "" if pace.idle_since is None else f" (none for {ago(wall - pace.idle_since)})"
         yield fail(f"{name} has been in an outage for {duration}; now {now}{none}{said}", "look at its service")
     elif pace.state == "throttled":
@@ -109,7 +114,7 @@ def slowed(name: str, pace: PaceTold, wall: int) -> Iterator[Finding]:
         yield warn(f"{name} takes no records and waits for its service{why}", START)
 
 
-def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
+def standing(status: Mapping[str, Any], at: Now, end: FailureEnd = FailureEnd.DEAD_LETTER) -> Iterator[Finding]:
     """Report what the instance here says in its `/status`."""
     name = str(status.get("instance", "the instance here"))
     partitions = status.get("partitions", ())
@@ -137,7 +142,7 @@ def standing(status: Mapping[str, Any], at: Now) -> Iterator[Finding]:
     if status.get("state") == "starting":
         yield warn(f"{name} has not started: {status.get('last_error') or 'it waits for Kafka'}", SEE)
     else:  # before that the service was not asked
-        yield from slowed(name, standing_pace(status, at), at.wall_ms)
+        yield from slowed(name, standing_pace(status, at), at.wall_ms, end)
 
 
 def refused_of(shown: Mapping[str, Any]) -> RefusedTold:

@@ -70,10 +70,8 @@ def failures(state: ControlState | None, at: Now) -> list[Finding]:
         attempts[topic.topic] += topic.attempts
         failed[topic.topic] += topic.failed
         reasons[topic.topic].update(topic.reasons)
-    look = f"see `{hint('retries list')}`, and the log of the service"
-    if state is not None and any(beat.record.retried_in_place for beat in state.beats.running(at.wall_ms).values()):
-        unlisted = f"retries in place are not in `{hint('retries list')}`"
-        look = f"{unlisted}: `{hint('retries list --blocked')}` names some, and the lines `failure` in the log all"
+    beats = {} if state is None else state.beats.running(at.wall_ms)
+    in_place = any(beat.record.retried_in_place for beat in beats.values())
     findings = list(missing)
     for name, count in sorted(attempts.items()):
         share = failed[name] / count if count else 0
@@ -81,7 +79,7 @@ def failures(state: ControlState | None, at: Now) -> list[Finding]:
             continue
         counted = plural(count, "attempt")
         text = f"{name}: {share:.0%} of {counted} failed in the last {ago(FAILURES_MS)}: {ranked(reasons[name])}"
-        findings.append((fail if share >= FAIL_SHARE else warn)(text, look))
+        findings.append((fail if share >= FAIL_SHARE else warn)(text, where_to_look(name, in_place=in_place)))
     if sums and findings == list(missing):
         total = f"{failed.total()} of {plural(attempts.total(), 'attempt')} failed in the last {ago(FAILURES_MS)}"
         few = {name: count for name, count in attempts.items() if failed[name] >= WARN_SHARE * count and count < FEWEST}
@@ -89,6 +87,16 @@ def failures(state: ControlState | None, at: Now) -> list[Finding]:
             total += f"; too few to judge: {few_attempts(few)}"
         findings.append(ok(total))
     return dated(findings, sums, oldest_ms)
+
+
+def where_to_look(topic: str, *, in_place: bool) -> str:
+    """Return what lists the failed records of a topic. `in_place`: some of the group are retried in place."""
+    if not in_place:
+        return f"see `{hint('retries list')}`, and the log of the service"
+    return (
+        f"retries in place are not in `{hint('retries list')}`: `{hint('retries list --blocked')}` names those that "
+        f"fail longest, and `{hint(f'find --topic {topic}')}` lists all that is not done"
+    )
 
 
 def dead_letters(state: ControlState | None, at: Now) -> list[Finding]:
@@ -103,6 +111,20 @@ def dead_letters(state: ControlState | None, at: Now) -> list[Finding]:
         findings.append(warn(f"{name}: {new} in the last {ago(DEAD_LETTERS_MS)}: {ranked(counts)}", hint("dlq list")))
     if sums and not reasons:
         findings.append(ok(f"no new ones in the last {ago(DEAD_LETTERS_MS)}"))
+    return dated(findings, sums, oldest_ms)
+
+
+def parked(state: ControlState | None, at: Now) -> list[Finding]:
+    """Report keys whose first record has used up its retries and waits for an operator (`retry.ordered_exhausted`)."""
+    sums, missing, oldest_ms = running_sums(state, at)
+    findings = list(missing)
+    if count := sum(one.parked for one in sums):
+        waits = "is parked, and waits" if count == 1 else "are parked, and wait"
+        again = hint("settle --parked --retry-now --why 'repaired'")
+        look = f"`{hint('retries list --blocked')}` lists them; once the cause is repaired, `{again}` has them tried"
+        findings.append(warn(f"{plural(count, 'key')} {waits} until an operator settles the first record", look))
+    elif sums:
+        findings.append(ok("no key is parked"))
     return dated(findings, sums, oldest_ms)
 
 

@@ -168,7 +168,7 @@ def test_what_is_retried_in_place_is_counted_for_it_is_in_no_queue(
     produce(kafka.bootstrap, policy, [Out(render_record(stuck), instance_key("pod-0"), partition=0)])
     result = call("list", "--blocked")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "1 record is retried in place, in no queue and not listed: `reconsume find" in result.stderr
+    assert "1 record is retried in place; `reconsume find --topic TOPIC" in result.stderr
 
 
 def test_the_records_that_are_retried_in_place_are_listed_first_with_how_they_fail(
@@ -186,6 +186,25 @@ def test_the_records_that_are_retried_in_place_are_listed_first_with_how_they_fa
     assert (first["reason"], first["behind"], first["in_place"], second["in_place"]) == ("http-500", None, True, False)
     assert "3 records are retried in place (as of 4" in result.stderr
     assert "those that fail longest are listed first" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("due", "in_place", "times"), [(AT, True, 12), (AT + 1_000_000, False, 2)], ids=["ladder-ended", "ladder-begun"]
+)
+def test_a_record_in_a_queue_that_was_retried_in_place_is_one_row_as_the_newer_of_both_says(
+    call: Call, kafka: Broker, group: str, queue: str, due: int, in_place: bool, times: int
+) -> None:
+    policy, now = Names(group).policy, wall()
+    create_topic(kafka.bootstrap, policy, 2)
+    head = InPlaceTold("orders:0:5", 12, now, now - 90_000, "http-500", base64.b64encode(b"ada").decode())
+    stuck = SubscriptionRecord({"orders": "*"}, now, retried_in_place=1, in_place=(head,))
+    produce(kafka.bootstrap, policy, [Out(render_record(stuck), instance_key("pod-0"), partition=0)])
+    produce(kafka.bootstrap, queue, [queue_copy(queue, b"ada", 5, 2, due=due), queue_copy(queue, b"ada", 6)])
+
+    [row] = rows(call("list", "--blocked"))
+
+    assert (row["id"], row["behind"], row["in_place"], row["times"]) == ("orders:0:5", 1, in_place, times)
+    assert row["due"] == (now if in_place else due + 5)
 
 
 def test_a_group_without_queues_says_so(call: Call, group: str) -> None:

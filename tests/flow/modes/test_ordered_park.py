@@ -22,7 +22,7 @@ from tests.support.proof.ledger import TOOK, Ledger
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import BadFails
 from tests.support.service.puller import Puller
-from tests.support.sidecar.cli import reconsume
+from tests.support.sidecar.cli import for_group, reconsume
 from tests.support.sidecar.config import Config, config_of
 from tests.support.sidecar.process import SidecarProcess
 
@@ -51,6 +51,13 @@ def parked_keys(sidecar: SidecarProcess, group: GroupTopics) -> int:
     return int(sidecar.metric(f'reconsume_parked_keys{{topic="{group.main}"}}'))
 
 
+def doctor_of_keys(folder: Path, group: GroupTopics) -> str:
+    """What doctor says of parked keys."""
+    deliver = {"url": "http://127.0.0.1:1/", "order": "key"}
+    shown = for_group(folder, group, "doctor", "-o", "json", deliver=deliver, retry=PARK["retry"])
+    return str(next(row["finding"] for row in json.loads(shown.stdout) if row["check"] == "parked"))
+
+
 def put(group: GroupTopics, *records: tuple[bytes, bytes]) -> list[str]:
     """Produce records, by value and key, and return their ids."""
     places = produce(group.bootstrap, group.main, [Out(value, key) for value, key in records])
@@ -68,6 +75,7 @@ def test_a_parked_head_holds_its_key_over_kills_until_the_setting_gives_it_up(
     sidecar.until(is_parked(group, bad), 30, "the head is parked")
     sidecar.until(lambda: parked_keys(sidecar, group) == 1, 20, "its key is counted as parked")
     assert sidecar.key_count("parked") == 1
+    sidecar.until(lambda: "1 key is parked" in doctor_of_keys(tmp_path, group), 60, "doctor has heard of it")
     sidecar.kill()
     sidecar.start()
     sidecar.wait_ready()

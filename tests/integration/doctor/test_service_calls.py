@@ -12,7 +12,6 @@ from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.instances import beating, instances, standing
 from reconsume.sidecar.doctor.checks.service import delivered, delivered_to_each, service
 from reconsume.sidecar.doctor.findings import Status
-from reconsume.sidecar.settings.addresses import Listen
 from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 from tests.support.service.stub_service import Behaviour, StubService, answer
 from tests.support.sidecar.settings import good
@@ -223,10 +222,11 @@ def test_the_status_of_the_instance_here_tells_that_it_waits_and_what_is_odd_in_
 
 
 @pytest.mark.parametrize(("group", "worst"), [("billing", Status.FAIL), ("shipping", Status.NOT_CHECKED)])
-def test_the_instance_here_counts_only_for_its_own_group(group: str, worst: Status) -> None:
+def test_the_instance_here_counts_only_for_its_own_group(group: str, worst: Status, tmp_path: Path) -> None:
     """Given a sidecar in an outage on the usual port, then another group's doctor does not report its outage."""
     status = {"group": "billing", "instance": "pod-0", "partitions": [], "pace": "outage", "pace_since": 0}
     with StubService([answer(200, JSON, body=json.dumps(status).encode())]) as stub:
         port = int(stub.url.rpartition(":")[2].partition("/")[0])
-        found = instances(None, group, Listen("127.0.0.1", port), None, Now(1_000, 1_000))
+        settings = good(tmp_path, f"group={group}", f"api.listen=127.0.0.1:{port}")
+        found = instances(None, settings, Now(1_000, 1_000))
     assert [finding.status for finding in found] == [worst]

@@ -21,13 +21,17 @@ def queue_copy(
     *,
     topic: str = "orders",
     parked: bool = False,
+    due: int = AT + 100_000,
 ) -> Out:
-    """A copy of the record at offset `origin` of a main partition: a failed one with `times`, else one behind it."""
+    """A copy of the record at offset `origin` of a main partition: a failed one with `times`, else one behind it.
+
+    A failed one is due `origin` ms after `due` (epoch ms).
+    """
     state = RetryState(
         f"{topic}:{number}:{origin}",
         topic,
         times,
-        due_at=0 if parked else AT + 100_000 + origin if times else AT,
+        due_at=0 if parked else due + origin if times else AT,
         timestamp=AT + origin,
         first_failed_at=AT if times else 0,
         reason="http-500: no" if times else "",

@@ -23,7 +23,7 @@ UP = Change(State.PROBING, State.OPEN, "", 2_000)
     ("cause", "says"),
     [
         (Cause.UNREACHABLE, "no retries are used up"),
-        (Cause.FAILING, "each failure uses up a retry"),
+        (Cause.FAILING, "each delivery is an attempt"),
         (Cause.UNWELL, "the health URL does not say"),
     ],
 )

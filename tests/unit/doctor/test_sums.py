@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from reconsume.sidecar.core.record import Now
-from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag
+from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag, parked
 from reconsume.sidecar.doctor.findings import Report, Status
 from reconsume.sidecar.group_policy.state import ControlState, control_record
 from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
@@ -61,12 +61,12 @@ def test_the_share_of_failures_is_that_of_all_instances(sums: list[InstanceSums]
     assert "the oldest sum is 42s old" in one.finding
 
 
-def test_of_retries_in_place_the_list_of_blocked_keys_and_the_log_are_named() -> None:
+def test_of_retries_in_place_the_commands_are_named_that_list_them() -> None:
     stuck = SubscriptionRecord({"orders": "*"}, NOW.wall_ms, sums=failed(36, 37), retried_in_place=1)
     (one,) = failures(state_of(InstanceHeard("pod-0", stuck), at=NOW.wall_ms), NOW)
     assert one.mend == (
-        "retries in place are not in `reconsume retries list`: `reconsume retries list --blocked` names some, and the "
-        "lines `failure` in the log all"
+        "retries in place are not in `reconsume retries list`: `reconsume retries list --blocked` names those that "
+        "fail longest, and `reconsume find --topic orders` lists all that is not done"
     )
 
 
@@ -82,6 +82,16 @@ def test_too_few_attempts_are_ok_and_the_finding_says_that_they_are_too_few() ->
     assert one.finding.startswith(text)
     (one,) = failures(heard(InstanceSums(OLD, failures=[TopicFailures("orders", 13, 1, {})])), NOW)
     assert "too few" not in one.finding, "few of them failed"
+
+
+def test_parked_keys_of_all_instances_warn_with_the_commands_that_list_and_settle_them() -> None:
+    (one,) = parked(heard(InstanceSums(OLD, parked=2), InstanceSums(OLD, parked=1)), NOW)
+    assert one.status is Status.WARN
+    assert one.finding.startswith("3 keys are parked, and wait until an operator settles the first record")
+    for command in ("reconsume retries list --blocked", "reconsume settle --parked --retry-now"):
+        assert command in one.mend
+    (none,) = parked(heard(InstanceSums(OLD)), NOW)
+    assert (none.status, none.finding.startswith("no key is parked")) == (Status.OK, True)
 
 
 def test_dead_letters_warn_from_the_first_one_and_never_fail() -> None:

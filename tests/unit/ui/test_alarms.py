@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,11 +11,13 @@ from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.instances import beating, slowed
 from reconsume.sidecar.group_policy.blocking import retried_in_place
+from reconsume.sidecar.settings.policy import failure_end
 from reconsume.sidecar.ui.overview import OVERDUE, Alarm, alarms, attempts_told
 from reconsume.sidecar.ui.templating import moment
 from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.instance_sums import InstanceSums, TopicFailures
 from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
+from tests.support.sidecar.settings import good
 
 NOW = 1_763_690_000_000
 ALL = {"orders": "*"}
@@ -82,6 +86,31 @@ def test_each_cause_of_an_outage_has_a_text_of_its_own(cause: str, says: str) ->
         assert "the next one shows whether the service is back" in text
     assert idle.reason == f"No record since {moment(NOW - 65_000)} UTC; before that: http-500"
     assert "the service is back (none for 1m5s): http-500" in nothing.finding
+
+
+@pytest.mark.parametrize(
+    ("chosen", "says"),
+    [
+        ((), "a record becomes a dead letter when its retries are used up"),
+        (("deliver.order=key",), "each record is retried in place until it succeeds, and no retries are used up"),
+        (("deliver.order=key", "retry.ordered_max_times=3"), "a record becomes a dead letter when its retries"),
+        (("deliver.order=key", "retry.ordered_ladder=[1s]"), "a record becomes a dead letter when its retries"),
+        (
+            ("deliver.order=key", "retry.ordered_ladder=[1s]", "retry.ordered_exhausted=park"),
+            "a record is parked with its key when its retries are used up",
+        ),
+        (("deliver.broadcast=true",), "a failed record is not retried"),
+    ],
+)
+def test_an_outage_of_a_service_that_fails_everything_says_what_follows_by_the_settings_in_force(
+    tmp_path: Path, chosen: tuple[str, ...], says: str
+) -> None:
+    pace, end = PaceTold("outage", NOW, cause="failing"), failure_end(good(tmp_path, *chosen))
+    (alarm,) = alarms({"billing": beat(pace)}, NOW - 60_000, end)
+    (found,) = slowed("pod", pace, NOW, end)
+    for text in (alarm.text, found.finding):
+        assert says in text
+    assert alarm.text.count("used up") <= 1
 
 
 def test_the_attempts_of_all_running_instances_are_added_up_with_what_is_retried_in_place() -> None:
