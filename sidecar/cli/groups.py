@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     *("group", "state", "members", "not_delivered", "oldest_s", "waiting", "dead_letters", "holds", "versions"),
-    *("differs", "problem", "outage", "lag", "started", "letters_at_most", "running", "as_of", "heard_at"),
+    *("differs", "problem", "outage", "lag", "started", "letters_at_most", "running", "labels", "as_of", "heard_at"),
 )
 
 
@@ -73,6 +73,7 @@ def row_of(row: GroupRow) -> Row:
         "started": row.started,
         "letters_at_most": row.backlog.letters_at_most,
         "running": row.reported.running,
+        "labels": dict(row.reported.labels),
         "as_of": row.at,
         "heard_at": row.reported.heard_at,
     }

@@ -204,7 +204,9 @@ def waiting_in(there: DeadLetters, queue: Partition, report: Report) -> dict[str
 
     The copies have no value and no headers: a sidecar has memory for no second queue. Raises BrokerError.
     """
-    topic = there.cluster.existing([queue.topic]).get(queue.topic)
+    cluster = there.cluster
+    topics = cluster.existing([queue.topic]) if there.policy.queued else cluster.visible([queue.topic])
+    topic = topics.get(queue.topic)
     if topic is None or queue not in topic.all_partitions:
         return {}
     progress = there.cluster.progress(there.names.group, [queue]).get(queue)

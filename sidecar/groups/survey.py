@@ -116,7 +116,8 @@ class Backlog(NamedTuple):
 
 class Reported(NamedTuple):
     """What the control log says. `running`: instances by their heartbeats. `differs`: what differs between them, in
-    sentences. `heard_at`: when the oldest of the heartbeats was written (epoch ms)."""
+    sentences. `heard_at`: when the oldest of the heartbeats was written (epoch ms). `labels`: who it belongs to, by the
+    newest of them."""
 
     running: int = 0
     versions: tuple[str, ...] = ()
@@ -124,6 +125,7 @@ class Reported(NamedTuple):
     holds: int | None = None
     differs: tuple[str, ...] = ()
     heard_at: int | None = None
+    labels: Mapping[str, str] = {}
 
 
 class GroupRow(NamedTuple):
@@ -255,12 +257,14 @@ class GroupWatch:
         state = self._state
         beats = {name: beat.record for name, beat in state.beats.running(now_ms).items()}
         versions = {beat.release.version for beat in beats.values() if beat.release is not None}
+        newest = max(beats.values(), key=lambda beat: beat.at, default=None)
         return Reported(
             running=len(beats),
             versions=tuple(sorted(versions)),
             outage=outage_of(beats.values()),
             holds=len(state.holds.in_force(now_ms).records),
             heard_at=min((beat.at for beat in beats.values()), default=None),
+            labels={} if newest is None else newest.labels,
         )
 
     def _differences(self, settings: Settings, now_ms: int) -> tuple[str, ...]:

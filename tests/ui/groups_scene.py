@@ -61,7 +61,8 @@ def commit(group: GroupTopics) -> None:
 def heartbeat(group: GroupTopics, instance: str, version: str = "0.3.0", pace: PaceTold | None = None) -> None:
     """Let an instance say how it is."""
     release = ReleaseTold(version, "abc", "3.12", "2.16")
-    record = SubscriptionRecord({group.main: "*"}, wall(), pace or PaceTold("open", wall(), 1, 256), release=release)
+    state = pace or PaceTold("open", wall(), 1, 256)
+    record = SubscriptionRecord({group.main: "*"}, wall(), state, release=release, labels={"team": "payments"})
     produce(group.bootstrap, group.names.policy, [Out(render_record(record), instance_key(instance))])
 
 

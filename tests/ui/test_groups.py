@@ -104,6 +104,7 @@ def test_reconsume_groups_says_how_each_group_is_and_needs_only_kafka(many: Many
     assert 90 <= gone["oldest_s"] < 600
     assert by_number[OUTAGE]["outage"]["reason"] == "http-503"
     assert by_number[MIXED]["versions"] == ["0.3.0", "0.3.1"]
+    assert by_number[MIXED]["labels"] == {"team": "payments"}
     assert "0.3.0, 0.3.1" in by_number[MIXED]["differs"][0]
     assert by_number[DEAD]["dead_letters"] == 2, "of three one is dismissed"
     assert by_number[HELD]["holds"] == 1

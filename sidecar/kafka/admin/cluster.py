@@ -91,6 +91,11 @@ class Cluster(Connection):
             raise DeniedError(f"this user may not see {', '.join(sorted(denied))}")
         return topics
 
+    def visible(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Return the topics that exist and that this user may see: for those that need not exist, since an absent one
+        looks like a hidden one."""
+        return self.topics(names)[0]
+
     def find(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return the topics that exist, with their settings. Raises DeniedError if this user may not see them."""
         topics = self.existing(names)

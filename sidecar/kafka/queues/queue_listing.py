@@ -66,7 +66,7 @@ def read_waiting(
     """
     names = policy.names
     queues = [names.ordered(topic) for topic in topics_of]
-    topics = cluster.find(queues)
+    topics = cluster.existing(queues) if policy.queued else cluster.visible(queues)
     if not topics:
         if not policy.queued:
             finds = f"`{hint('find')}` finds a record that is retried in place"

@@ -105,6 +105,20 @@ def test_no_repair_of_doctor_gives_a_person_more_than_the_role_that_it_has(
     guarded.allow("ui", [lost])
 
 
+@pytest.mark.parametrize("line", ["retries list --blocked", "settle {id} --retry-now --why test --yes", "find --key a"])
+def test_no_command_looks_for_queues_that_an_ordered_group_without_a_ladder_does_not_have(
+    line: str, guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
+) -> None:
+    """With rights, what is absent and what is hidden look alike: only the configuration says that there is none."""
+    guarded.allow("oncall", permissions_of(User.ONCALL, shape_of(group)))
+    here = replace(group, bootstrap=guarded.address)
+    words = line.format(id=f"{group.main}:0:1").split()
+    in_place = {"url": "http://127.0.0.1:1/", "order": "key"}
+    shown = for_group(tmp_path, here, *words, kafka=guarded.login("oncall"), deliver=in_place)
+    assert "-ORDERED-" not in shown.stderr, shown.stderr
+    assert "not for this user" not in shown.stderr, shown.stderr
+
+
 def lacking(shape: GroupShape) -> Iterator[Permission]:
     """One right of each operation on topics of the role oncall; the outer ring has all of its rights."""
     seen = set[object]()
