@@ -65,6 +65,8 @@ class HoldCalls:
         if not isinstance(everything := fields["all"] or False, bool):
             raise RefusedError("all must be true, or left out.")
         who = author_of(request)
+        if named["topic"] not in (None, *self._topics):  # the sentence of `planned_hold` repeats the caller's word
+            raise RefusedError(f"topic must be one of the group's main topics: {', '.join(self._topics)}.")
         try:
             planned = planned_hold(named, everything=everything, lasts=lasts, why=why, who=who, topics=self._topics)
         except ContractError as fault:

@@ -63,11 +63,10 @@ def doctor(
         local_checks,
         unreachable,
     )  # they know the Kafka client, which is slow
-    from reconsume.sidecar.groups.discovery import NO_SERVICE
 
     settings = settings_for_kafka(options)
     beginning = local_checks(settings, deliver=deliver)
-    if settings.deliver.url == NO_SERVICE:  # a group of ui.groups, whose service is elsewhere
+    if options.group is not None:  # a group of ui.groups, whose service is elsewhere
         beginning = [check for check in beginning if check.name == KAFKA]
     reports = {report.check: report for report in reporting(beginning)}
     of_cluster = partial(compare, servers=settings.kafka["bootstrap.servers"])

@@ -26,6 +26,7 @@ NAMES = [" ".join(words) for words in COMMANDS if words not in GROUPS]
 NEEDED = {
     "find": ["customer-7"],
     "policy set": ["max_reconsume_times=3", "--yes"],
+    "policy apply": ["--file", str(Path(__file__).parent / "policy" / "withdrawn.yaml"), "--yes"],
     "topics apply": ["--yes"],
     "acls apply": ["--yes"],
     "retries show": ["orders:0:1"],

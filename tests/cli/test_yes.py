@@ -25,6 +25,7 @@ READS = {
         "explain",
         "instances",
         "find",
+        "groups",
         "holds",
         "policy show",
         "retries list",

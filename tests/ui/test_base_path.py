@@ -63,7 +63,8 @@ def test_no_template_writes_an_address_that_is_not_built_by_url() -> None:
         r"""\b(href|src|action|formaction|hx-(?:get|post|put|delete))=["'](?!\{\{ url(?:_of_all)?\(|\#)([^"']*)"""
     )
     found = [(file.name, match[2]) for file in templates for match in written.finditer(file.read_text())]
-    assert not found
+    # The label of a group may lead to its runbook, which is elsewhere.
+    assert found == [("group.html", "{{ value }}")]
     assert sum(file.read_text().count('="{{ url(') for file in templates) > 60
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -14,6 +15,7 @@ import pytest
 
 from reconsume.sidecar.audit.store import AuditStore
 from reconsume.sidecar.files import TemporaryFolder
+from reconsume.sidecar.view import store_file
 from reconsume.sidecar.view.store_file import open_store
 
 STEPS = 20_000
@@ -74,6 +76,9 @@ def test_a_signal_at_any_step_leaves_no_folder(
 ) -> None:
     """Given work in a temporary folder, when it is ended at any of its steps, then no folder stays."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    # A process ends with what it had locked. This one goes on, and later tests would wait for the lock for ever.
+    monkeypatch.setattr(store_file, "_changed", threading.Condition())
+    monkeypatch.setattr(store_file, "_being_opened", set())
     gc.collect()
     gc.freeze()  # else each collection below looks at all that the tests before have left
     for step in range(STEPS):

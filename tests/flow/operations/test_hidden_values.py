@@ -72,6 +72,7 @@ OPEN = {
     *("mode", "who", "policy.mode", "policy.who", "policy.at", "waiting_since", "waiting_reason"),
     *("pace", "pace_since", "pace_reason", "outage", "in_flight", "files.open", "files.limit", "files.used_up"),
     *("refused_by_group", "last_error", "keys"),
+    *(f"{at}{name}" for at in ("", "policy.") for name in ("settings", "instances[]")),
 }
 """Fields that every reader sees. The sentences among them (`last_error`, `…_reason`, `problem`) are the sidecar's and
 Kafka's, about topics, brokers and classes of reasons."""

@@ -48,7 +48,7 @@ def shape_of(group: GroupTopics) -> GroupShape:
 def called(folder: Path, group: GroupTopics, guarded: GuardedKafka, user: str, line: str) -> Result:
     words = line.format(id=f"{group.main}:0:1").split()
     here = replace(group, bootstrap=guarded.address)
-    retry = {"levels": ["1s"], "ladder": ["1s"]}
+    retry = {"levels": [f"{delay}ms" for delay in group.delays], "ladder": ["1s", "2s"], "max_reconsume_times": 2}
     return for_group(folder, here, *words, kafka=guarded.login(user), retry=retry, view={"enabled": True})
 
 

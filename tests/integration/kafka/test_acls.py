@@ -104,7 +104,7 @@ def test_the_sidecar_does_the_main_job_with_its_least_rights(
     assert (report.committed, report.dead_lettered, report.waiting) == (32, 1, 0)
     told = [row.key for row in dump(guarded.bootstrap, group.names.policy)]
     assert told
-    assert all(key is not None and key.startswith(b"instance/") for key in told)
+    assert all(key is not None and key.startswith((b"instance/", b"settings/")) for key in told)
 
 
 def test_a_relay_and_its_service_do_their_work_with_their_least_rights(
