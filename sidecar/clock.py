@@ -75,7 +75,7 @@ def wall() -> int:
     return time.time_ns() // _MS
 
 
-def utc(at: int, form: str) -> str:
+def utc(at: int, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
     """Return epoch ms as text in UTC, by a form of `strftime`; the number if it is no time that can be shown."""
     try:
         return datetime.fromtimestamp(at / 1000, UTC).strftime(form)

@@ -109,5 +109,5 @@ def deleted_of(horizon: Horizon, since: Mapping[str, int]) -> Iterator[Unknown]:
         count = sum(parts.values())
         text = f"{plural(count, 'offset')} of {topic} {'is' if count == 1 else 'are'} deleted, by retention or by hand"
         named = tuple(f"{topic}:{number}:0-{begin - 1}" for (_, number), begin in sorted(parts.items()))
-        whole = utc(since[topic], "%Y-%m-%dT%H:%M:%SZ")
+        whole = utc(since[topic])
         yield Unknown(f"{text}; it is whole since {whole}", named)

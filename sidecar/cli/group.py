@@ -129,8 +129,7 @@ class DeleteGroup:
     def _unread(self, topic: str, group: str) -> int:
         """Return how many offsets of a topic a group has not read."""
         partitions = [one for shape in self._cluster.existing([topic]).values() for one in shape.led]
-        done, spans = self._cluster.committed(group, partitions), self._cluster.spans(partitions)
-        return sum(max(0, end - max(begin, done.get(one, 0))) for one, (begin, end) in spans.items())
+        return sum(self._cluster.unread(partitions, self._cluster.committed(group, partitions)).values())
 
     def _undecided(self, report: Report) -> int:
         from reconsume.sidecar.dlq.dead_letters import LetterScan

@@ -136,7 +136,7 @@ def log_change(change: Change, waiting: int, at: int, changes: int = 1) -> None:
         "seconds": round(change.lasted_ms / 1000, 1),
         "waiting": waiting,
         "changes": changes,
-        "changed_at": utc(at, "%Y-%m-%dT%H:%M:%SZ"),
+        "changed_at": utc(at),
     }
     since = now().wall_ms - at
     before = f"{ago(since)} ago" if since >= 1_000 else ""

@@ -60,13 +60,9 @@ def filter_words(conditions: Filter) -> str:
     for field in FILTER_FIELDS:
         if texts := getattr(conditions, field.member):
             words.append(plural(len(texts), field.noun) if field.noun else f"{field.name} {' or '.join(texts)}")
-    words += [f"since {_clock(conditions.since)}"] if conditions.since else []
-    words += [f"until {_clock(conditions.until)}"] if conditions.until < LARGEST_LONG else []
+    words += [f"since {utc(conditions.since)}"] if conditions.since else []
+    words += [f"until {utc(conditions.until)}"] if conditions.until < LARGEST_LONG else []
     return ", ".join(words) or "all"
-
-
-def _clock(at: int) -> str:
-    return utc(at, "%Y-%m-%dT%H:%M:%SZ")
 
 
 class Redrive:

@@ -402,7 +402,7 @@ class Matcher:
         hold = self._holds.fitting(log.level, topic, record.key)
         if hold is None:
             return ""
-        return held_text(where, hold.id, utc(self._layout.holds[hold.id].until, "%Y-%m-%dT%H:%M:%SZ"))
+        return held_text(where, hold.id, utc(self._layout.holds[hold.id].until))
 
 
 # --- the search ------------------------------------------------------------------------------------------------------

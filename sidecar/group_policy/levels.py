@@ -97,11 +97,11 @@ def leftovers(cluster: Cluster, names: Names, mains: Collection[str]) -> list[Le
     """Return the levels of removed main topics that hold retries of this group. Raises BrokerError."""
     counted = []
     for level in removed_levels(names, mains, cluster.topic_names()) if names.per_topic else ():
-        numbered = [partition for topic in cluster.topics([level.name])[0].values() for partition in topic.led]
-        done, spans = cluster.committed(names.retry_group, numbered), cluster.spans(numbered)
+        numbered = [partition for topic in cluster.visible([level.name]).values() for partition in topic.led]
+        done = cluster.committed(names.retry_group, numbered)
         if level.others and not done:
             continue
-        waiting = sum(max(0, end - max(begin, done.get(partition, 0))) for partition, (begin, end) in spans.items())
+        waiting = sum(cluster.unread(numbered, done).values())
         counted += [Leftover(level, waiting)] if waiting else []
     return counted
 
@@ -188,7 +188,7 @@ def unowned_queues(cluster: Cluster, names: Names, mains: Collection[str], *, in
 
 def _without_order(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterable[UnownedQueue]:
     owners = names.queues_of(mains)
-    for name, topic in cluster.topics(owners)[0].items():
+    for name, topic in cluster.visible(owners).items():
         led = list(topic.led)
         waiting = _waiting(cluster, led, cluster.committed(names.group, led))
         mend = f"set deliver.order back until they are done or settled (`{hint('retries list --blocked')}`)"
@@ -197,7 +197,7 @@ def _without_order(cluster: Cluster, names: Names, mains: Collection[str]) -> It
 
 def _too_wide(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterable[UnownedQueue]:
     owners = names.queues_of(mains)
-    there, _ = cluster.topics([*owners, *mains])
+    there = cluster.visible([*owners, *mains])
     for name, main in owners.items():
         if name not in there or main not in there or (count := there[main].partitions) >= there[name].partitions:
             continue
@@ -210,7 +210,7 @@ def _too_wide(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterabl
 
 def _removed(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterable[UnownedQueue]:
     for name, topic in removed_queues(names, mains, cluster.topic_names()).items():
-        led = [partition for one in cluster.topics([name])[0].values() for partition in one.led]
+        led = [partition for one in cluster.visible([name]).values() for partition in one.led]
         done = cluster.committed(names.group, led)
         if not done:  # a name may be another group's: what an owner has read has its progress
             continue
@@ -223,9 +223,7 @@ def _removed(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterable
 def _waiting(
     cluster: Cluster, partitions: Iterable[PartitionName], done: Mapping[PartitionName, int]
 ) -> dict[int, int]:
-    spans = cluster.spans(partitions)
-    counts = {one[1]: end - max(begin, done.get(one, 0)) for one, (begin, end) in spans.items()}
-    return {number: count for number, count in sorted(counts.items()) if count > 0}
+    return {number: count for (_, number), count in cluster.unread(partitions, done).items()}
 
 
 def _unowned(name: str, topic: str, waiting: Mapping[int, int], because: str, mend: str) -> Iterable[UnownedQueue]:

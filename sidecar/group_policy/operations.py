@@ -49,7 +49,6 @@ from reconsume.topics.policy_record import KEY, ObeysTold, PolicyRecord, render_
 
 CONFIRMED_WITHIN, LOOK_EVERY = 10.0, 0.25
 """Seconds in which every live instance must say that it obeys, and between two looks whether it does."""
-CLOCK = "%Y-%m-%dT%H:%M:%SZ"
 HOLD_COLUMNS = ("id", "what", "ends_in", "until", "who", "why")
 MOST_REMARKS = 5
 FULL = f"{MOST_HOLDS} holds are in force already"
@@ -111,10 +110,10 @@ class HoldStore:
         Raises RecordError for one that is not in force.
         """
         state = self._log.read()
-        live = holds_of(state).live
-        expect_holds(idents, holds_of(state))
+        there = holds_of(state)
+        expect_holds(idents, there)
         at = wall()
-        ended = {ident: replace(live[ident], released_by=who, released_at=at) for ident in idents}
+        ended = {ident: replace(there.live[ident], released_by=who, released_at=at) for ident in idents}
         return self._write(ended, newer, state)
 
     def _write(self, records: Mapping[str, HoldRecord], deleted: Collection[str], state: ControlState) -> HoldsChanged:
@@ -195,7 +194,7 @@ class BeginHold:
         """Return the hold as it is written: PARTLY if an instance has not confirmed it."""
         assert self.begun is not None
         ((ident, record),) = self.begun.records.items()
-        written = f"hold {ident} is written, until {utc(record.until, CLOCK)} or `{hint(f'release {ident}')}`"
+        written = f"hold {ident} is written, until {utc(record.until)} or `{hint(f'release {ident}')}`"
         sentence, status = confirmation(self.begun, self._silent, "obeyed", self._within)
         return Outcome([hold_row(ident, record)], [written, sentence], status)
 

@@ -150,18 +150,6 @@ IGNORED = (
 """Settings that are read nowhere, or change nothing, in a mode. The first entry that fits supplies the sentence."""
 
 
-def mode_of(settings: Settings) -> Mode:
-    """Return the mode in which the group's records are delivered."""
-    deliver = settings.deliver
-    if deliver.broadcast:
-        return Mode.BROADCAST
-    if deliver.mode != "push":
-        return Mode(deliver.mode)
-    if deliver.order != "none":
-        return Mode.LADDER if settings.queued else Mode.IN_PLACE
-    return Mode.BATCH if deliver.batch.max_size > 1 else Mode.PUSH
-
-
 def ignored(settings: Settings) -> Iterator[Fault]:
     """Yield a fault for each setting that is written, in any of its sources, and has no effect in this mode.
 

@@ -164,7 +164,7 @@ def due(at: int, now: int) -> str:
 
 def iso(at: int) -> str:
     """Format epoch ms as a browser's script reads it; an empty text for what is no time."""
-    return utc(at, "%Y-%m-%dT%H:%M:%SZ") if 0 < at < LAST else ""
+    return utc(at) if 0 < at < LAST else ""
 
 
 def fact(value: object) -> str:

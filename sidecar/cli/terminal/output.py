@@ -241,7 +241,7 @@ def escaped(text: str) -> str:
 
 def clock(at: int) -> str:
     """Format epoch ms in UTC, as ISO 8601 with `Z`; a Moment, unless it is a number that no calendar has."""
-    text = utc(at, "%Y-%m-%dT%H:%M:%SZ")
+    text = utc(at)
     return Moment(text) if text.endswith("Z") else text
 
 

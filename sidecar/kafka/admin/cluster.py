@@ -161,6 +161,13 @@ class Cluster(Connection):
             for partition, end in self.offsets(wanted, Offset.END, committed=committed).items()
         }
 
+    def unread(
+        self, partitions: Iterable[PartitionName], done: Mapping[PartitionName, int]
+    ) -> dict[PartitionName, int]:
+        """Return how many offsets lie behind what is `done`, of each partition that has such. Markers count too."""
+        spans = sorted(self.spans(partitions).items())
+        return {one: count for one, (begin, end) in spans if (count := end - max(begin, done.get(one, 0))) > 0}
+
     def spans_since(
         self, spans: Mapping[PartitionName, Span], since: int | None, *, committed: bool = True
     ) -> dict[PartitionName, Span]:

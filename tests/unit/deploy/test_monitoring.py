@@ -17,6 +17,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, Rejected
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.groups.survey import Backlog, GroupRow
+from reconsume.sidecar.ui.groups_app import RowsCollector
 from reconsume.spark.job.liveness import Liveness
 from reconsume.spark.job.meters import Meters
 from tests.support.kubernetes.promql import (
@@ -38,11 +40,6 @@ ROOT = Path(__file__).parents[3]
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 EXPRESSIONS = expressions()
 PROMTOOL = shutil.which("promtool")
-OF_THE_DASHBOARD = {
-    f"reconsume_group_{name}": Exported("gauge", frozenset({"group"}))
-    for name in ("members", "lag", "undelivered_seconds")
-}
-"""What the dashboard's process exports of each group that it watches."""
 SCRAPE = """\
 # TYPE reconsume_x_total counter
 reconsume_x_total{topic="a"} 1
@@ -66,10 +63,17 @@ def a_world_at_work() -> World:
 
 @pytest.fixture(scope="module")
 def exported() -> dict[str, Exported]:
-    known = exported_by((a_world_at_work().scrape() + generate_latest(the_views_job())).decode())
-    known |= OF_THE_DASHBOARD
+    others = generate_latest(the_views_job()) + generate_latest(the_dashboard())
+    known = exported_by((a_world_at_work().scrape() + others).decode())
     queued = exported_by(World(queued=True).scrape().decode())  # only such a group has samples of its queues
     return known | {name: one for name, one in queued.items() if name in QUEUED}
+
+
+def the_dashboard() -> CollectorRegistry:
+    """What the dashboard's process exports of each group that it watches."""
+    registry = CollectorRegistry()
+    registry.register(RowsCollector([GroupRow("billing", 1, members=0, backlog=Backlog(lag=3, oldest_ms=9_000))]))
+    return registry
 
 
 def the_views_job() -> CollectorRegistry:

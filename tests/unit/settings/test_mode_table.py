@@ -14,7 +14,7 @@ from reconsume.sidecar.core.decide import decide
 from reconsume.sidecar.core.outcome import COMMITTED, EXPIRED, NACKED, Failed, Outcome, Postponed, Rejected, Throttled
 from reconsume.sidecar.settings.load import STAND_INS, validate
 from reconsume.sidecar.settings.model import LEAVES, Settings
-from reconsume.sidecar.settings.modes import CHOOSERS, IGNORED, Mode, ignored, mode_of
+from reconsume.sidecar.settings.modes import CHOOSERS, IGNORED, Mode, ignored
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.sidecar.settings.table import KeyPath
 from tests.sim.samples import WALL, life, record
@@ -180,6 +180,18 @@ COLUMNS_OF = {name: {COLUMNS[word] for word in words.split()} for name, words in
 def test_every_setting_is_in_the_list_or_chooses_the_mode() -> None:
     assert HAS_EFFECT.keys() | set(CHOOSERS) == {".".join(path) for path in LEAVES}
     assert not HAS_EFFECT.keys() & set(CHOOSERS)
+
+
+def mode_of(settings: Settings) -> Mode:
+    """The mode in which the group's records are delivered."""
+    deliver = settings.deliver
+    if deliver.broadcast:
+        return Mode.BROADCAST
+    if deliver.mode != "push":
+        return Mode(deliver.mode)
+    if deliver.order != "none":
+        return Mode.LADDER if settings.queued else Mode.IN_PLACE
+    return Mode.BATCH if deliver.batch.max_size > 1 else Mode.PUSH
 
 
 @pytest.mark.parametrize("mode", Mode)
