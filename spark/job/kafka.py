@@ -33,6 +33,8 @@ ANSWER_SECONDS = 5.0
 START_SECONDS = 45.0
 """Seconds that all answers for one start of the query may take together: the first question about hundreds of groups
 is about thousands of partitions. Less than the minute after which `/livez` reports a job that stands still."""
+STOPPING_SECONDS = 2.0
+"""Seconds that an answer may take once the job must stop: the last position is still committed, if Kafka answers."""
 LOOK_MS = 500
 """ms between two checks whether the job must stop."""
 SAY_SECONDS = 5.0
@@ -204,7 +206,7 @@ class Brokers:
             end = self._deadline if self._deadline < float("inf") else began + ANSWER_SECONDS
         while not future.isDone():
             now = self._now()
-            if self._stopping():
+            if self._stopping() and now - began >= STOPPING_SECONDS:
                 raise UnansweredError(f"the job stops, and Kafka has not answered about {what}")
             if now >= end:
                 raise UnansweredError(f"Kafka has not answered about {what} in {now - began:.0f} s")

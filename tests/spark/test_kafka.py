@@ -15,6 +15,7 @@ from reconsume.spark.job.kafka import (
     LOOK_MS,
     SAY_SECONDS,
     START_SECONDS,
+    STOPPING_SECONDS,
     Brokers,
     Described,
     Position,
@@ -89,10 +90,14 @@ def test_all_answers_of_a_start_share_its_deadline_and_the_log_says_what_is_wait
 
 
 def test_a_job_that_must_stop_waits_no_longer() -> None:
-    waits = Waits(stops_after=2.0)
+    waits = Waits(stops_after=3.0)
     with waits.brokers.starting(), pytest.raises(UnansweredError, match="the job stops"):
         waits.ask(after=START_SECONDS)
-    assert waits.at <= 2.0 + LOOK_MS / 1000
+    assert waits.at <= 3.0 + LOOK_MS / 1000
+    waits.ask(after=STOPPING_SECONDS / 2)  # the last position
+    with pytest.raises(UnansweredError, match="the job stops"):
+        waits.ask(after=START_SECONDS)
+    assert waits.at <= 3.0 + 2 * STOPPING_SECONDS
 
 
 def test_a_start_that_waits_is_not_taken_for_a_query_that_stands_still() -> None:
