@@ -1,6 +1,6 @@
 """The Kafka topics that hold the present state of one group, and the options of every read from Kafka. Pure functions.
 
-The topics that the job reads are chosen by `groups.Plan`.
+The topics that the job reads are chosen by `job.groups.planned`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from reconsume.topics.names import Names, check_name
 
 EVENTS_SUFFIX = "-RETRY-EVENTS"
 VIEW_SUFFIX = "-RETRY-VIEW"
-STATS_SUFFIX = "-RETRY-STATS"
 
 
 def present(group: str) -> dict[str, str]:
