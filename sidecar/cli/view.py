@@ -10,6 +10,7 @@ import typer
 
 from reconsume.sidecar.cli.retries.rows import whole_view
 from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.cli.terminal.program import Group
@@ -136,24 +137,38 @@ def sql(
 ) -> int:
     """Ask the present state, in SQL.
 
-    The table `view` has a row for each record that has failed, with the fields of the view topic. Reads the topics
-    themselves; `view run` need not be running. It is SQLite's SQL, over the events. With view.source: spark it is
-    Spark's SQL, which needs what `view run` needs and some ten seconds.
+    The table `view` has a row for each record that has failed, with the fields of the view topic; `waiting`
+    and `dead_letters` have what `retries list` and `dlq list` show, with key, value and headers; `events` has each
+    change of state. Times are ISO texts. The tables that the query names are read from the topics themselves; `view
+    run` need not be running. It is SQLite's SQL, over the events. With view.source: spark it is Spark's SQL, which
+    needs what `view run` needs and some ten seconds.
 
     A query is code: Spark's SQL calls Java and reads files with this user's rights. Run no query of somebody else.
 
     \b
     Examples:
       reconsume view sql 'SELECT reason, count(*) FROM view GROUP BY 1'
-      reconsume view sql "SELECT id FROM view WHERE state = 'DLQ'" -o tsv
+      reconsume view sql "SELECT value ->> 'customer', count(*) FROM dead_letters WHERE state = 'ready' GROUP BY 1"
     """
     settings = load(options.config, (*options.sets, *UNUSED))
     if settings.view.source == "events":
         if kafka_properties is not None:
             raise typer.BadParameter("--kafka-properties are for Spark, and the view is made from the events here")
-        from reconsume.sidecar.view.sql import answers
+        from reconsume.sidecar.cli.view_sql import SqlTables, answers
 
-        with whole_view(settings, Source.EVENTS, most) as look, answers(look.path, query) as (columns, found):
+        def tables() -> SqlTables:  # their topics depend on the main topics, which the view itself does without
+            return SqlTables(settings_for_kafka(options), ask)
+
+        loaders = {
+            "events": lambda: tables().events(),
+            "waiting": lambda: tables().waiting(),
+            "dead_letters": lambda: tables().dead_letters(),
+        }
+        with (
+            whole_view(settings, Source.EVENTS, most) as look,
+            look.questions() as ask,
+            answers(look.path, query, loaders) as (columns, found),
+        ):
             options.output.rows(columns, found)
         return DONE
     cluster = reached(settings, kafka_properties)
