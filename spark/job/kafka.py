@@ -75,7 +75,7 @@ class RefusedError(JobError):
 
 
 class Brokers:
-    """A Kafka admin client that the job uses from start to end. Methods raise UnansweredError and RefusedError.
+    """A Kafka admin client; the job uses one from start to end. Methods raise UnansweredError and RefusedError.
 
     `kafka` holds Spark's options for connecting to Kafka; `stopping` says whether the job must stop; `now` are seconds
     of a clock that never goes back.
@@ -99,19 +99,24 @@ class Brokers:
         )
 
     @contextmanager
-    def starting(self) -> Iterator[None]:
-        """Let all questions of the `with` block, those of one start, share START_SECONDS; within another block, its."""
-        outer, self._deadline = self._deadline, min(self._deadline, self._now() + START_SECONDS)
+    def within(self, seconds: float = START_SECONDS) -> Iterator[None]:
+        """Let all questions of the `with` block share so many seconds; within another such block, at most its."""
+        outer, self._deadline = self._deadline, min(self._deadline, self._now() + seconds)
         try:
             yield
         finally:
             self._deadline = outer
 
+    def close(self) -> None:
+        """End the client, without a wait for its answers."""
+        if self._client is not None:
+            self._client.close(self._class("java.time.Duration").ZERO)
+
     def topics(self) -> dict[str, str]:
         """Return the id of each topic that Kafka shows to this client, by name."""
         return listed(str(self._answer(self._admin.listTopics().listings(), "its topics").toString()))
 
-    def partitions(self, readable: Collection[str], writable: Collection[str]) -> list[PartitionName]:
+    def partitions(self, readable: Collection[str], writable: Collection[str] = ()) -> list[PartitionName]:
         """Return the partitions of the readable topics.
 
         Raises RefusedError if this user may not read or write a topic as wanted, or if a partition has no leader.

@@ -72,7 +72,7 @@ class Life:
         brokers = brokers or Brokers(self._spark, self._kafka)
         work = ViewWork(self._spark, options, self._kafka, brokers, self.metrics, self.said.append)
         groups = FollowedGroups(work, time.monotonic, self.said.append)
-        with brokers.starting():
+        with brokers.within():
             groups.begin()
 
         def wait(predicate: Callable[[], object], what: str) -> None:
