@@ -30,6 +30,8 @@ RECORDS = (
 """The columns of Spark's Kafka source, with `includeHeaders`."""
 KAFKA = "kafka."
 """How the names of Spark's options for connecting to Kafka begin."""
+OF_READERS = "kafka.isolation.level"
+"""The option of `names.reading` that a client which reads no records does not have."""
 
 
 class Seen(NamedTuple):
@@ -57,7 +59,9 @@ def look(spark: SparkSession, source: Mapping[str, str], group: str, *, missing_
     from reconsume.spark.job.cluster import Cluster
 
     answers = Answers()
-    client = Cluster(spark, {name: text for name, text in source.items() if name.startswith(KAFKA)}, answers=answers)
+    # Kafka's client warns of a setting that it does not have.
+    kafka = {name: text for name, text in source.items() if name.startswith(KAFKA) and name != OF_READERS}
+    client = Cluster(spark, kafka, answers=answers)
     servers = source["kafka.bootstrap.servers"]
     try:
         with answers.within(SECONDS):

@@ -31,7 +31,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from reconsume.spark import schema, view
-from reconsume.spark.look import copy_topics, dead_letter_topics, look, read_batch, state_topics
+from reconsume.spark.look import copy_topics, dead_letter_topics, look, read_batch
 from reconsume.spark.names import EVENTS_SUFFIX, reading
 from reconsume.topics.dead_letter_headers import EDITED
 from reconsume.topics.durations import parse_duration
@@ -103,8 +103,8 @@ def dead_letters(
     letters = with_headers(raw, group).where(of_group("from_topic", group)).where(bounds.has("died_at"))
     if stream:
         return letters.select(*ORIGIN, *CAUSE, *COUNTS, "first_failed_at", "died_at", *CONTENT)
-    told = read_batch(spark, {**bounds.start(CLOCKS), **source, **state_topics(seen, group)})
-    stated = with_states(letters, view.rows(told), is_whole=seen is not None and seen.is_whole)
+    told = view.read_rows(spark, {**bounds.start(CLOCKS), **source}, seen, group)
+    stated = with_states(letters, told, is_whole=seen is not None and seen.is_whole)
     return stated.select(*ORIGIN, *CAUSE, "state", *COUNTS, "first_failed_at", "died_at", *CONTENT)
 
 
@@ -141,7 +141,7 @@ def waiting(
         raise ValueError("waiting has no stream: what waits is a state. Read events as a stream, or waiting as a batch")
     source, bounds = reading(brokers, options), bounds_of(since, until)
     seen = look(spark, source, group, missing_ok=missing_ok)
-    rows = view.newest(view.rows(read_batch(spark, {**source, **state_topics(seen, group)})))
+    rows = view.newest(view.read_rows(spark, source, seen, group))
     word = fn.when(fn.col("state") == State.REDRIVEN.value, "redriven").when(fn.col("due") == 0, "parked")
     rows = rows.where(fn.col("state").isin(*WAITING)).withColumn("state", word.otherwise("waiting"))
     rows = schema.with_timestamps(rows).where(bounds.has("due"))
