@@ -92,12 +92,12 @@ def build(
             "build starts Spark with Java in this process, and this is a client of Spark Connect: take the session of "
             "SparkSession.builder.getOrCreate(), whose server has Spark's Kafka connector"
         )
-    asked = dict(options or {})
+    wanted = dict(options or {})
     # Only here: a client of Spark Connect has no Py4J.
     from reconsume.spark.java import submitted
 
     if (there := SparkSession.getActiveSession() or SparkSession._instantiatedSession) is not None:
-        warn_of_rest(there, asked, jars or ())
+        warn_of_rest(there, wanted, jars or ())
         return there
     # glibc gives each thread its own arena; with RocksDB this doubles the driver's memory.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
@@ -109,21 +109,21 @@ def build(
         builder = builder.master(master)
     if master.startswith("local"):
         settings |= LOCAL
-    if jars is None and not submitted() and asked.keys().isdisjoint(JARS):
+    if jars is None and not submitted() and wanted.keys().isdisjoint(JARS):
         jars = connector_jars()
     if jars:
         settings["spark.jars"] = ",".join(str(jar) for jar in jars)
-    for key, value in {**settings, **asked}.items():
+    for key, value in {**settings, **wanted}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
-def warn_of_rest(spark: SparkSession, asked: Mapping[str, str], jars: Sequence[Path]) -> None:
+def warn_of_rest(spark: SparkSession, wanted: Mapping[str, str], jars: Sequence[Path]) -> None:
     """Warn once of the settings and jars that a session which was there before does not have."""
     from reconsume.spark.java import connector_of
 
     loaded = {jar.rpartition("/")[2] for jar in spark.sparkContext.getConf().get("spark.jars", "").split(",")}
-    rest = [f"{key}={value}" for key, value in asked.items() if spark.conf.get(key, None) != value]
+    rest = [f"{key}={value}" for key, value in wanted.items() if spark.conf.get(key, None) != value]
     rest += [str(jar) for jar in jars if Path(jar).name not in loaded]
     if connector_of(spark) is None:
         rest.append("Spark's Kafka connector, without which no table can be read")

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from reconsume.spark import schema
-from reconsume.spark.look import Seen, look, read_batch, state_topics
+from reconsume.spark.look import VisibleTopics, look, read_batch, state_topics
 from reconsume.spark.names import EVENTS_SUFFIX, VIEW_SUFFIX, reading
 from reconsume.spark.schema import CYCLE, Parsed
 from reconsume.topics.events import FAILURES, RANKS
@@ -141,12 +141,12 @@ def rows(raw: DataFrame, *, has_view: bool = True) -> DataFrame:
     """
     is_view = fn.col("topic").endswith(VIEW_SUFFIX)
     # Without the metrics of `events`: a query over two tables would have two of one name, which Spark refuses.
-    told = schema.split_good_bad(schema.parse(raw.where(~is_view), EVENTS_SUFFIX)).good
-    told = told.select(*row_columns(), "text", order_key())
+    event_rows = schema.split_good_bad(schema.parse(raw.where(~is_view), EVENTS_SUFFIX)).good
+    event_rows = event_rows.select(*row_columns(), "text", order_key())
     if not has_view:
-        return told
+        return event_rows
     remembered = schema.view_rows(raw.where(is_view)).good.select(*VALUE, "text", order_key())
-    return told.unionByName(remembered)
+    return event_rows.unionByName(remembered)
 
 
 def present(raw: DataFrame) -> DataFrame:
@@ -194,11 +194,11 @@ def table(
     pyspark.errors.PySparkException if Spark refuses an option or has no Kafka connector.
     """
     source = reading(bootstrap, options)
-    seen = look(spark, source, group, missing_ok=missing_ok)
-    return schema.with_timestamps(newest(read_rows(spark, source, seen, group)).select(*VALUE))
+    visible = look(spark, source, group, missing_ok=missing_ok)
+    return schema.with_timestamps(newest(read_rows(spark, source, visible, group)).select(*VALUE))
 
 
-def read_rows(spark: SparkSession, source: Mapping[str, str], seen: Seen | None, group: str) -> DataFrame:
-    """Return the `rows` of a group's topics, as a batch. `seen`: what a look has shown."""
-    has_view = seen is None or Names(group).view in seen.topics
-    return rows(read_batch(spark, {**source, **state_topics(seen, group)}), has_view=has_view)
+def read_rows(spark: SparkSession, source: Mapping[str, str], visible: VisibleTopics | None, group: str) -> DataFrame:
+    """Return the `rows` of a group's topics, as a batch. `visible`: what a look has shown."""
+    has_view = visible is None or Names(group).view in visible.topics
+    return rows(read_batch(spark, {**source, **state_topics(visible, group)}), has_view=has_view)
