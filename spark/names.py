@@ -25,5 +25,7 @@ def reading(bootstrap: str, options: Mapping[str, str] | None = None) -> dict[st
         # If retention deletes events before the job has read them, the job must go on. A later event repairs the row,
         # and the lost events are counted.
         "failOnDataLoss": "false",
+        # With a `startingTimestamp`, a partition without a newer record has nothing to read; by default it is an error.
+        "startingOffsetsByTimestampStrategy": "latest",
         **(options or {}),
     }

@@ -198,10 +198,8 @@ class Bounds(NamedTuple):
         """
         if self.since is None:
             return {}
-        # An event may be ahead of the record that holds it by AHEAD. A partition without a newer record has nothing to
-        # read; by default Spark takes that for an error.
-        begin = max(0, self.since - slack - AHEAD)
-        return {"startingTimestamp": str(begin), "startingOffsetsByTimestampStrategy": "latest"}
+        # An event may be ahead of the record that holds it by AHEAD.
+        return {"startingTimestamp": str(max(0, self.since - slack - AHEAD))}
 
     def has(self, name: str) -> Column:
         """Return whether a TIMESTAMP is within the bounds; a null is so only where there are none."""
