@@ -91,7 +91,8 @@ class Brokers:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kafka, self._stopping, self._say, self._now = kafka, stopping, say, now
-        self._java, self._client, self._deadline = classes(spark), None, float("inf")
+        self._java, self._deadline = classes(spark), float("inf")
+        self._client: Any = None
         # A name of Java is looked up once: each time costs 1.5 ms. So are partitions, which are most of a commit's CPU.
         self._class = lru_cache(maxsize=None)(lambda name: reduce(getattr, name.split("."), self._java))
         self._partition = lru_cache(maxsize=20_000)(
