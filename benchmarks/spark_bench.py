@@ -103,7 +103,7 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 
 def measure(query: str, folder: Path, keys: int, batches: int, small: int) -> Result:
     """Run one query over the input and take the figures of all batches but the first ones."""
-    spark = session.build("bench", options=QUIET)
+    spark = session.build("bench", jars=(), options=QUIET)
     source = spark.read.option("recursiveFileLookup", "true").parquet(str(folder)).schema
     options = {"maxFilesPerTrigger": "1", "recursiveFileLookup": "true"}
     raw = spark.readStream.schema(source).options(**options).parquet(str(folder))

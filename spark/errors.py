@@ -1,10 +1,18 @@
-"""The errors of the job, and how any error becomes one sentence for an operator."""
+"""The errors of the job and of the library, and how any error becomes one sentence for an operator."""
 
 from __future__ import annotations
 
 
 class JobError(RuntimeError):
     """An error whose text is one sentence: what is wrong, where, and what to do."""
+
+
+class GroupNotFoundError(LookupError):
+    """Kafka shows this user no topic of the group: there is no such group, or the right to see it is missing."""
+
+
+class NoAnswerError(ConnectionError):
+    """Kafka does not answer, or refuses the connection."""
 
 
 def sentence_of(error: BaseException) -> str:

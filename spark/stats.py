@@ -17,8 +17,7 @@ __all__ = ["sums"]
 DELAY = "10 minutes"
 """How long a minute stays open, as a Spark interval. An event that comes later is dropped, and its row is final."""
 KEYS = ("group", "minute", "topic", "level", "reason")
-"""Columns that the events are grouped by. `minute` (BIGINT) is the start of the minute in epoch ms; the others are
-STRING."""
+"""Columns that the events are grouped by. `minute` (TIMESTAMP) is the start of the minute; the others are STRING."""
 
 
 def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
@@ -43,4 +42,4 @@ def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
     counted = (
         happened.withWatermark("happened", delay).groupBy(minutes, "group", "topic", "level", "reason").agg(*counts)
     )
-    return counted.select(fn.unix_millis("window.start").alias("minute"), "*").select(*KEYS, *COUNTED)
+    return counted.select(fn.col("window.start").alias("minute"), "*").select(*KEYS, *COUNTED)

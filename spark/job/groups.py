@@ -144,9 +144,10 @@ class FollowedGroups:
             self._follow()
 
     def stop(self) -> None:
-        """Stop the query."""
+        """Stop the query, and note how far it has come."""
         if self._query is not None:
             self._query.stop()
+            self._work.ended(self._plan)
 
     def _follow(self) -> None:
         try:

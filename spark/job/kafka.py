@@ -33,6 +33,8 @@ ANSWER_SECONDS = 5.0
 START_SECONDS = 45.0
 """Seconds that all answers for one start of the query may take together: the first question about hundreds of groups
 is about thousands of partitions. Less than the minute after which `/livez` reports a job that stands still."""
+STOPPING_SECONDS = 2.0
+"""Seconds that an answer may take once the job must stop: the last position is still committed, if Kafka answers."""
 LOOK_MS = 500
 """ms between two checks whether the job must stop."""
 SAY_SECONDS = 5.0
@@ -73,7 +75,7 @@ class RefusedError(JobError):
 
 
 class Brokers:
-    """A Kafka admin client that the job uses from start to end. Methods raise UnansweredError and RefusedError.
+    """A Kafka admin client; the job uses one from start to end. Methods raise UnansweredError and RefusedError.
 
     `kafka` holds Spark's options for connecting to Kafka; `stopping` says whether the job must stop; `now` are seconds
     of a clock that never goes back.
@@ -89,7 +91,8 @@ class Brokers:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kafka, self._stopping, self._say, self._now = kafka, stopping, say, now
-        self._java, self._client, self._deadline = classes(spark), None, float("inf")
+        self._java, self._deadline = classes(spark), float("inf")
+        self._client: Any = None
         # A name of Java is looked up once: each time costs 1.5 ms. So are partitions, which are most of a commit's CPU.
         self._class = lru_cache(maxsize=None)(lambda name: reduce(getattr, name.split("."), self._java))
         self._partition = lru_cache(maxsize=20_000)(
@@ -97,19 +100,24 @@ class Brokers:
         )
 
     @contextmanager
-    def starting(self) -> Iterator[None]:
-        """Let all questions of the `with` block, those of one start, share START_SECONDS; within another block, its."""
-        outer, self._deadline = self._deadline, min(self._deadline, self._now() + START_SECONDS)
+    def within(self, seconds: float = START_SECONDS) -> Iterator[None]:
+        """Let all questions of the `with` block share so many seconds; within another such block, at most its."""
+        outer, self._deadline = self._deadline, min(self._deadline, self._now() + seconds)
         try:
             yield
         finally:
             self._deadline = outer
 
+    def close(self) -> None:
+        """End the client, without a wait for its answers."""
+        if self._client is not None:
+            self._client.close(self._class("java.time.Duration").ZERO)
+
     def topics(self) -> dict[str, str]:
         """Return the id of each topic that Kafka shows to this client, by name."""
         return listed(str(self._answer(self._admin.listTopics().listings(), "its topics").toString()))
 
-    def partitions(self, readable: Collection[str], writable: Collection[str]) -> list[PartitionName]:
+    def partitions(self, readable: Collection[str], writable: Collection[str] = ()) -> list[PartitionName]:
         """Return the partitions of the readable topics.
 
         Raises RefusedError if this user may not read or write a topic as wanted, or if a partition has no leader.
@@ -204,7 +212,7 @@ class Brokers:
             end = self._deadline if self._deadline < float("inf") else began + ANSWER_SECONDS
         while not future.isDone():
             now = self._now()
-            if self._stopping():
+            if self._stopping() and now - began >= STOPPING_SECONDS:
                 raise UnansweredError(f"the job stops, and Kafka has not answered about {what}")
             if now >= end:
                 raise UnansweredError(f"Kafka has not answered about {what} in {now - began:.0f} s")

@@ -210,7 +210,7 @@ class ViewWork:
         """
         self._metrics.alive()
         self._begins, reasons = {}, dict[str, str]()
-        with self._brokers.starting():
+        with self._brokers.within():
             try:
                 self._begins, reasons = self._positions(plan)
             except RefusedError:

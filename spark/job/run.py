@@ -141,7 +141,7 @@ def _run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal, 
     work = ViewWork(spark, options, kafka, brokers, metrics, say)
     groups = FollowedGroups(work, time.monotonic, say)
     stack.callback(groups.stop)
-    with brokers.starting():  # Java loads its classes for the first question
+    with brokers.within():  # Java loads its classes for the first question
         groups.begin()
     line_at = time.monotonic() + LINE_SECONDS
     while not stop.pause(TURN_SECONDS):

@@ -15,6 +15,7 @@ from reconsume.spark.job.kafka import (
     LOOK_MS,
     SAY_SECONDS,
     START_SECONDS,
+    STOPPING_SECONDS,
     Brokers,
     Described,
     Position,
@@ -77,7 +78,7 @@ def test_an_answer_is_waited_for_in_silence_until_its_deadline() -> None:
 
 def test_all_answers_of_a_start_share_its_deadline_and_the_log_says_what_is_waited_for() -> None:
     waits = Waits()
-    with waits.brokers.starting():
+    with waits.brokers.within():
         waits.ask(after=START_SECONDS - 11)
         assert len(waits.said) == (START_SECONDS - 11) // SAY_SECONDS
         assert waits.said[0] == "Kafka has not answered about its topics for 5 s"
@@ -89,10 +90,14 @@ def test_all_answers_of_a_start_share_its_deadline_and_the_log_says_what_is_wait
 
 
 def test_a_job_that_must_stop_waits_no_longer() -> None:
-    waits = Waits(stops_after=2.0)
-    with waits.brokers.starting(), pytest.raises(UnansweredError, match="the job stops"):
+    waits = Waits(stops_after=3.0)
+    with waits.brokers.within(), pytest.raises(UnansweredError, match="the job stops"):
         waits.ask(after=START_SECONDS)
-    assert waits.at <= 2.0 + LOOK_MS / 1000
+    assert waits.at <= 3.0 + LOOK_MS / 1000
+    waits.ask(after=STOPPING_SECONDS / 2)  # the last position
+    with pytest.raises(UnansweredError, match="the job stops"):
+        waits.ask(after=START_SECONDS)
+    assert waits.at <= 3.0 + 2 * STOPPING_SECONDS
 
 
 def test_a_start_that_waits_is_not_taken_for_a_query_that_stands_still() -> None:
