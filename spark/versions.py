@@ -1,52 +1,45 @@
-"""Which releases of Spark, of its Kafka connector and of the lakehouse formats work together.
-
-Pure data, without an import of Spark: `merge_into` refuses a pair that is not here, docs/spark.md prints the table, and
-tests compare both with it. The connector of each line is locked in `sidecar/java`, the formats of the tests beside them.
-"""
+"""Which releases work with which PySpark. The page about Spark prints this table, and a test compares both. Pure."""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["RELEASES", "Release", "release_of"]
 
+class Releases(NamedTuple):
+    """What works with a PySpark: the connector's release, the jar of each format (None: there is none), and Java's.
 
-class Release(NamedTuple):
-    """One minor release of Spark with what was tried on it. A format is None if it has no release for this Spark."""
+    `pyspark` is the release that the tests run on. The jars are Maven coordinates.
+    """
 
-    spark: str
-    """The minor version, such as `4.2`."""
     pyspark: str
-    """The release of PySpark that the tests run on."""
     connector: str
-    """The version of `org.apache.spark:spark-sql-kafka-0-10_2.13`."""
     delta: str | None
-    """The version of `io.delta:delta-spark_<spark>_2.13`."""
     iceberg: str | None
-    """The version of `org.apache.iceberg:iceberg-spark-runtime-<spark>_2.13`."""
-    java: str = "17 or later"
-
-    def package_of(self, table_format: str) -> str | None:
-        """Return the Maven coordinates of a format, `delta` or `iceberg`; None if it has none for this Spark."""
-        match table_format:
-            case "delta" if self.delta:
-                return f"io.delta:delta-spark_{self.spark}_2.13:{self.delta}"
-            case "iceberg" if self.iceberg:
-                return f"org.apache.iceberg:iceberg-spark-runtime-{self.spark}_2.13:{self.iceberg}"
-            case _:
-                return None
+    java: str
 
 
-RELEASES = (
-    Release("4.0", "4.0.5", "4.0.0", "4.4.0", "1.11.0"),
-    Release("4.1", "4.1.4", "4.1.1", "4.4.0", "1.12.0"),
-    Release("4.2", "4.2.1", "4.2.0", "4.4.0", None),
-    Release("4.3", "4.3.0", "4.2.0", None, None),
-)
-"""Oldest first. The extra `spark` installs 4.2; no connector was published for 4.3, which takes that of 4.2."""
+DELTA, ICEBERG = "io.delta:delta-spark", "org.apache.iceberg:iceberg-spark-runtime"
+PAIRS: Mapping[str, Releases] = {
+    "4.0": Releases("4.0.5", "4.0.0", f"{DELTA}_4.0_2.13:4.4.0", f"{ICEBERG}-4.0_2.13:1.11.0", "17 or later"),
+    "4.1": Releases("4.1.4", "4.1.1", f"{DELTA}_4.1_2.13:4.4.0", f"{ICEBERG}-4.1_2.13:1.12.0", "17 or later"),
+    "4.2": Releases("4.2.1", "4.2.0", f"{DELTA}_4.2_2.13:4.4.0", None, "17 or later"),
+    "4.3": Releases("4.3.0", "4.2.0", None, None, "17 or later"),
+}
+"""By the first two numbers of PySpark's version. Another PySpark is not tested, and nothing is refused there."""
+FORMATS = ("delta", "iceberg")
 
 
-def release_of(pyspark: str) -> Release | None:
-    """Return the line for a version of PySpark, such as `4.2.1`; None if it is not one of the table."""
-    minor = ".".join(pyspark.split(".")[:2])
-    return next((release for release in RELEASES if release.spark == minor), None)
+def check_pair(spark: str, table_format: str, environ: Mapping[str, str] = os.environ) -> None:
+    """Raise ValueError if no release of a table format exists for a Spark, with the Spark for which one does.
+
+    `spark` is Spark's version. Platforms have releases of their own, so a Spark of theirs is never refused.
+    """
+    pair = PAIRS.get(".".join(spark.split(".")[:2]))
+    is_vendors = re.fullmatch(r"[0-9.]+", spark) is None or "DATABRICKS_RUNTIME_VERSION" in environ
+    if pair is None or is_vendors or table_format not in FORMATS or getattr(pair, table_format) is not None:
+        return
+    others = (f"PySpark {name} with {jar}" for name, each in PAIRS.items() if (jar := getattr(each, table_format)))
+    raise ValueError(f"there is no release of {table_format} for Spark {spark}; what works: {', or '.join(others)}")
