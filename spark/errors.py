@@ -1,10 +1,18 @@
-"""Errors of the job and its queries, each handled in its own way."""
+"""Errors of the job and its queries, each handled in its own way, and those that users of the library catch."""
 
 from __future__ import annotations
 
 
 class GoneError(Exception):
     """The Java process that ran the queries has ended; no query can be started in it."""
+
+
+class GroupNotFoundError(LookupError):
+    """Kafka shows this user no topic of the group: there is no such group, or the right to see it is missing."""
+
+
+class NoAnswerError(ConnectionError):
+    """Kafka does not answer, or refuses the connection."""
 
 
 class TakenError(Exception):

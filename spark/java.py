@@ -48,14 +48,18 @@ def classes(spark: SparkSession) -> Any:
 
 def versions(spark: SparkSession) -> str:
     """Return the versions of Spark, of its connector to Kafka and of Java, for the log."""
-    java = classes(spark)
-    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    runtime = classes(spark).java.lang.System.getProperty("java.version")
+    # Without a connector each query that is started says so, with its reason.
+    return f"Spark {spark.version}, its Kafka connector {connector_of(spark) or 'missing'}, Java {runtime}"
+
+
+def connector_of(spark: SparkSession) -> str | None:
+    """Return the version of the session's connector to Kafka; None if it has none."""
+    loader = classes(spark).java.lang.Thread.currentThread().getContextClassLoader()
     try:
-        connector = str(loader.loadClass(CONNECTOR).getPackage().getImplementationVersion())
+        return str(loader.loadClass(CONNECTOR).getPackage().getImplementationVersion())
     except (Py4JJavaError, PySparkException):
-        connector = "missing"  # each query that is started says so, with its reason
-    runtime = java.java.lang.System.getProperty("java.version")
-    return f"Spark {spark.version}, its Kafka connector {connector}, Java {runtime}"
+        return None
 
 
 def submitted(environ: Mapping[str, str] = os.environ) -> bool:

@@ -18,8 +18,7 @@ __all__ = ["records", "sums"]
 DELAY = "10 minutes"
 """How long a minute stays open, as a Spark interval. An event that comes later is dropped, and its row is final."""
 KEYS = ("group", "minute", "topic", "level", "reason")
-"""Columns that the events are grouped by. `minute` (BIGINT) is the start of the minute in epoch ms; the others are
-STRING."""
+"""Columns that the events are grouped by. `minute` (TIMESTAMP) is the start of the minute; the others are STRING."""
 
 
 def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
@@ -44,19 +43,19 @@ def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
     counted = (
         happened.withWatermark("happened", delay).groupBy(minutes, "group", "topic", "level", "reason").agg(*counts)
     )
-    return counted.select(fn.unix_millis("window.start").alias("minute"), "*").select(*KEYS, *COUNTED)
+    return counted.select(fn.col("window.start").alias("minute"), "*").select(*KEYS, *COUNTED)
 
 
 def records(sums: DataFrame) -> DataFrame:
     """Return the rows of `sums` as records for Spark's Kafka sink: the columns key, value and topic, all STRING.
 
     `key` is `minute|topic|level|reason`, with an empty text for a level of null. `value` is JSON with the version `v`
-    (1), KEYS and COUNTED; nulls are written. `topic` is `<group>-RETRY-STATS`.
+    (1), KEYS and COUNTED; nulls are written. In both, `minute` is epoch ms. `topic` is `<group>-RETRY-STATS`.
 
     Raises pyspark.errors.PySparkException if `sums` lacks a column.
     """
     level = fn.coalesce("level", fn.lit(""))
-    return sums.select(
+    return sums.withColumn("minute", fn.unix_millis("minute")).select(
         fn.concat_ws("|", fn.col("minute").cast("string"), "topic", level, "reason").alias("key"),
         fn.to_json(fn.struct(fn.lit(1).alias("v"), *KEYS, *COUNTED), {"ignoreNullFields": "false"}).alias("value"),
         fn.concat(fn.col("group"), fn.lit(STATS_SUFFIX)).alias("topic"),

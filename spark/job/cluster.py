@@ -52,6 +52,11 @@ class Cluster:
         self._named: dict[PartitionName, Any] = {}
         self._questions_by_spec: dict[str, tuple[tuple[PartitionName, ...], Any]] = {}
 
+    def close(self) -> None:
+        """End the client, without a wait for its answers."""
+        if self._client is not None:
+            self._client.close(self._classes.duration.ZERO)
+
     def starting(self) -> AbstractContextManager[None]:
         """Let all questions of the `with` block, those of one start of a query, share START_SECONDS."""
         return self._answers.within(START_SECONDS)

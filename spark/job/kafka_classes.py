@@ -29,6 +29,10 @@ class KafkaClasses:
         return self._java.java.util.Properties
 
     @cached_property
+    def duration(self) -> Any:
+        return self._java.java.time.Duration
+
+    @cached_property
     def milliseconds(self) -> Any:
         return self._java.java.util.concurrent.TimeUnit.MILLISECONDS
 

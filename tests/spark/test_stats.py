@@ -42,7 +42,8 @@ def told(rows: Iterable[Row]) -> dict[tuple[Key, State], int]:
     found: dict[tuple[Key, State], int] = {}
     for row in rows:
         for name, state in COUNTED.items():
-            found[(row.group, row.minute, row.topic, row.level, row.reason), state] = row[name]
+            minute = round(row.minute.timestamp() * 1000)
+            found[(row.group, minute, row.topic, row.level, row.reason), state] = row[name]
     return {place: count for place, count in found.items() if count > 0}
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions
 
-from reconsume.spark import names, view
+from reconsume.spark import names, schema, view
+from reconsume.spark.lake import merge_into
 from reconsume.spark.session import build
-from reconsume.spark.tables import merge_into
 
 REPOSITORY = Path(__file__).parents[3]
 DELTA = {
@@ -68,13 +68,16 @@ def main(given: Mapping[str, Any]) -> None:
     source = {**names.reading(given["bootstrap"]), "subscribe": given["topic"], "maxOffsetsPerTrigger": given["most"]}
     raw = session.readStream.format("kafka").options(**source).load()
     rows = view.view(view.events(raw).good)
-    write = telling(merge_into(session, table, using), folder)
+    write = telling(merge_into(session, table, using, partition_by="day"), folder)
     query = rows.writeStream.outputMode("append").foreachBatch(write)
     query.option("checkpointLocation", given["checkpoint"]).trigger(availableNow=True).start().awaitTermination()
     if using == "iceberg":  # a batch has a session of its own, and a catalog keeps what it knows of a table for 30 s
         session.sql(f"REFRESH TABLE {table}")
-    kept = [row.asDict(recursive=True) for row in session.table(table).collect()]
-    (folder / "rows.json").write_text(json.dumps(kept), "utf-8")
+    kept = session.table(table)
+    assert kept.where("day <> cast(at as date) or day is null").count() == 0
+    plain = {name: functions.unix_millis(name) for name in schema.TIMES} | {"day": functions.col("day").cast("string")}
+    rows = [row.asDict(recursive=True) for row in kept.withColumns(plain).collect()]
+    (folder / "rows.json").write_text(json.dumps(rows), "utf-8")
     session.stop()
 
 

@@ -37,8 +37,9 @@ def jars(using: str) -> list[Path]:
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A row but for its place, and for when Kafka was given its event."""
-    return {name: row[name] for name in VALUE} | {"updated_at": 0}
+    """A row but for its place, and for when Kafka was given its event; times that are not there as in the topics."""
+    none = {"due": row["due"] or 0, "timestamp": -1 if row["timestamp"] is None else row["timestamp"]}
+    return {name: row[name] for name in VALUE} | none | {"updated_at": 0}
 
 
 @pytest.mark.parametrize("using", ["delta", "iceberg"])
