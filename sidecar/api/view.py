@@ -77,6 +77,7 @@ class ViewCalls:
 
         (page, storm), origin = await self._readers.ask(question)
         sign = None if storm is None else storm._asdict()
+        origin = origin._replace(since=origin.sums_since)
         return page_response("stats", page, origin, {"storm": storm is not None, "storm_reason": sign})
 
 

@@ -168,7 +168,7 @@ def sql(
     if settings.view.source == "events":
         if kafka_properties is not None:
             raise typer.BadParameter("--kafka-properties are for Spark, and the view is made from the events here")
-        from reconsume.sidecar.view.query import answers
+        from reconsume.sidecar.view.sql import answers
 
         with whole_view(settings, Source.EVENTS, most) as look, answers(look.path, query) as (columns, found):
             options.output.rows(columns, found)

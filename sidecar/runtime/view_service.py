@@ -51,6 +51,7 @@ class ViewService:
             "as_of": seen.as_of,
             "age_seconds": self.lag(),
             "complete_since": seen.since or None,
+            "sums_since": seen.sums_since or None,
             "shortfall": seen.shortfall or None,
             "problem": seen.problem or None,
         }

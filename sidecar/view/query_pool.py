@@ -8,37 +8,29 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.clock import now
-from reconsume.sidecar.view.follower import CopyStatus
+from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.query import ViewQuery, questions
 from reconsume.sidecar.view.source import Source
 
 THREADS = 2
-
-
 MOST_WAITING = 32
 """Queries at once. Each may take seconds, and memory for 1 000 rows."""
-
-
 T = TypeVar("T")
 
 
 class Origin(NamedTuple):
     """Where an answer comes from.
 
-    `as_of`: epoch ms up to which it is complete. `source`: what the copy is made from. `since`: epoch ms from which on
-    a copy of events has every event; 0 if none is lacking. `shortfall`: a sentence about what was left out, or empty.
+    `as_of`: epoch ms up to which it is complete. `source`: what the copy is made from. `since`, `sums_since`: epoch ms
+    from which on rows and sums have every event; 0 if none is lacking. `shortfall`: a sentence about what was left out,
+    or empty.
     """
 
     as_of: int
     source: Source
     since: int
+    sums_since: int
     shortfall: str
-
-
-class Followed(Protocol):
-    """The part that keeps the local copy."""
-
-    status: CopyStatus
 
 
 class UnknownError(Exception):
@@ -61,7 +53,7 @@ class QueryPool:
     `threads`: those to use instead of `THREADS` of its own.
     """
 
-    def __init__(self, view: Followed, threads: Threads | None = None) -> None:
+    def __init__(self, view: ViewFollower, threads: Threads | None = None) -> None:
         self._view = view
         self._threads = threads or BoundedThreads("view-reader", THREADS, MOST_WAITING)
 
@@ -70,7 +62,10 @@ class QueryPool:
         status = self._view.status
         if status.as_of is None or status.path is None:
             raise UnknownError(status.problem or "the local copy is being made anew")
-        path, origin = status.path, Origin(status.as_of, status.source, status.since, status.shortfall)
+        path, origin = (
+            status.path,
+            Origin(status.as_of, status.source, status.since, status.sums_since, status.shortfall),
+        )
 
         def asked() -> T:
             with questions(path) as query:

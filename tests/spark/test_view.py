@@ -18,10 +18,9 @@ import pytest
 from hypothesis import given, settings
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from reconsume.sidecar.view.copy import Item, open_copy
 from reconsume.sidecar.view.query import Filters, questions
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.store_file import open_store
-from reconsume.sidecar.view.tables import Item
 from reconsume.spark import schema, view
 from reconsume.spark.java import classes
 from reconsume.topics.events import BadEvent, Event, State, decode_event, encode_event
@@ -90,7 +89,7 @@ def embedded(raw: list[Record], folder: Path) -> dict[tuple[str, str], dict[str,
     """The rows of the local copies that fold the same records, a copy for each group."""
     found = {}
     for group in GROUPS:
-        store = open_store(folder, group, Source.EVENTS)
+        store = open_copy(folder, group, Source.EVENTS)
         try:
             items = [item for record in raw if (item := item_of(group, record)) is not None]
             store.take_events(items, {}, 0)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from reconsume.sidecar.dev.demo.processes import Child, ProcessGroup
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.settings import Settings
-from reconsume.sidecar.view.snapshot import ViewSnapshot, looking
+from reconsume.sidecar.view.query import Filters
+from reconsume.sidecar.view.reader import ViewSnapshot, looking
 from reconsume.sidecar.view.source import Source
 from reconsume.topics.events import Event, State, latest
-from reconsume.topics.view_record import ViewRow, view_order
+from reconsume.topics.view_record import ViewRow
 
 STILL_SECONDS = 120.0
 """Seconds without any step of the job's start after which it counts as stuck. Spark needs some ten for all of it, and
@@ -26,6 +28,7 @@ SETTLE_SECONDS = 60.0
 COMPARED = tuple(name for name in Event.__struct_fields__ if name not in ("text", "retries", "last_failed_at"))
 """The fields that each event has, and each row of the Spark job."""
 POLL = 0.1
+_ROW = msgspec.json.Decoder(ViewRow)
 SUMS = "stats/metadata"
 """The file in the checkpoint that exists once the sums begin, which is when the first batch of the view is done."""
 
@@ -83,25 +86,28 @@ class View:
 
     def __init__(self, look: ViewSnapshot) -> None:
         self._look = look
-        self._rows: dict[str, ViewRow] = {}
 
     def read(self, wait: float = 0.0) -> None:
         """Process new rows, waiting up to `wait` seconds for them. Raises BrokerError."""
-        for item in self._look.turn(wait):
-            row = item.value
-            if isinstance(row, ViewRow) and (row.id not in self._rows or newer(row, self._rows[row.id])):
-                self._rows[row.id] = row
+        self._look.turn(wait)
 
     def counts(self) -> Mapping[State, int]:
         """Return the number of records in each state."""
-        return Counter(row.state for row in self._rows.values())
+        with self._look.questions() as query:
+            return {State(state): count for state, count in query.counts().items()}
+
+    def rows(self) -> dict[str, ViewRow]:
+        """Return the row of each record."""
+        with self._look.questions() as query:
+            rows = [_ROW.decode(value) for value in query.every_message(Filters())]
+        return {row.id: row for row in rows}
 
     def settle(self, events: Iterable[Event]) -> list[str]:
         """Return how the view differs from the fold of all events; wait up to SETTLE_SECONDS for it to be right
         (empty)."""
         expected = fold(events)
         until = time.monotonic() + SETTLE_SECONDS
-        while (wrong := differences(self._rows, expected)) and time.monotonic() < until:
+        while (wrong := differences(self.rows(), expected)) and time.monotonic() < until:
             self.read(POLL)
         return wrong
 
@@ -109,13 +115,8 @@ class View:
 @contextmanager
 def reading_view(settings: Settings) -> Iterator[View]:
     """Yield the view of the group. Raises BrokerError."""
-    with looking(settings.kafka, settings.names, Source.SPARK) as look:
+    with looking(settings.kafka, settings.names, Source.SPARK, with_sums=False) as look:
         yield View(look)
-
-
-def newer(row: ViewRow, known: ViewRow) -> bool:
-    """Whether the first row is the greater of the two."""
-    return view_order(row) > view_order(known)
 
 
 def fold(events: Iterable[Event]) -> dict[str, Event]:

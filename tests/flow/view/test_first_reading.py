@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.sidecar.view.copy import open_copy
 from reconsume.sidecar.view.follower import CopyStatus, ViewFollower
 from reconsume.sidecar.view.query import questions
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.store_file import open_store
 from reconsume.topics.events import Event, decode_event
 from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup
@@ -80,7 +80,7 @@ def assert_complete(status: CopyStatus, appended: dict[str, int]) -> None:
 
 def test_the_test_would_see_an_answer_that_is_too_new(tmp_path: Path) -> None:
     """Given a copy without rows, when it says that it is complete until now, then that is an error."""
-    store = open_store(tmp_path, "billing", Source.SPARK)
+    store = open_copy(tmp_path, "billing", Source.SPARK)
     try:
         with pytest.raises(AssertionError, match="1 of 1 are older"):
             assert_complete(CopyStatus(store.path, 5, "", {}), {"orders:0:1": 4, "orders:0:2": 6})

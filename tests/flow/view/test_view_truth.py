@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from reconsume.sidecar.view.query import Filters
-from reconsume.sidecar.view.snapshot import looking
+from reconsume.sidecar.view.reader import looking
 from reconsume.sidecar.view.source import Source
 from reconsume.topics.names import Kind, Names
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
