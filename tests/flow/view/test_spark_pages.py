@@ -14,17 +14,20 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import psycopg
 import pytest
+from confluent_kafka import KafkaException
 
+from reconsume.topics.events import State
 from tests.flow.view.page_session import Session
 from tests.support.deadline import until
 from tests.support.kafka.broker import embedded
 from tests.support.kafka.topic_io import Out, create_topic, dump, produce
+from tests.support.kafka.view_topics import event, tell, view_of
 from tests.support.postgres import installed_postgres
 
 ROOT = Path(__file__).parents[3]
@@ -61,7 +64,7 @@ def test_no_sample_leaves_anything_out(page: str) -> None:
 def test_every_sample_has_a_language_that_this_test_runs(page: str) -> None:
     fences = re.findall(r"^```(.*)$", (ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE)
     assert len(fences) == 2 * len(blocks(page)), "a fence without a language"
-    assert {block.language for block in blocks(page)} <= {"python", "sh", "yaml", "json", "sql"}
+    assert {block.language for block in blocks(page)} <= {"python", "sh", "yaml", "properties", "json"}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -112,6 +115,15 @@ class Reader:
         until(lambda: process.poll() is not None, SECONDS, "the commands have ended")
         assert process.returncode == 0, self.said()[-4000:]
 
+    def run_while(self, block: Block, predicate: Callable[[], bool], what: str) -> None:
+        """Run a block's commands, which do not end, until something has happened."""
+        process = self.start(block)
+        try:
+            until(lambda: process.poll() is not None or predicate(), SECONDS, what)
+            assert process.poll() is None, self.said()[-4000:]
+        finally:
+            end(process)
+
     def said(self) -> str:
         """What the last commands said."""
         return (self.folder / "shell.log").read_text("utf-8", errors="replace")
@@ -120,6 +132,13 @@ class Reader:
         """How often each reason is in these topics of the group."""
         rows = (row for topic in topics for row in dump(self.bootstrap, f"billing-{topic}"))
         return Counter(str(dict(row.headers)["RETRY_REASON"], "utf-8") for row in rows)
+
+    def states(self) -> set[str]:
+        """The states of the records in the group's view topic; none before it exists."""
+        try:
+            return {str(row["state"]) for row in view_of(self.bootstrap, "billing").values()}
+        except KafkaException:
+            return set()
 
 
 @pytest.fixture(scope="module")
@@ -191,34 +210,37 @@ class TestInOrder:
             session.run("query.processAllAvailable(); query.stop()")
             session.run("assert [row['value'] for row in spark.read.parquet('shipped').collect()]")
         produce(bootstrap, "orders", [Out(SOLD_OUT)])
-        job = reader.start(cluster)
-        try:
-            until(
-                lambda: job.poll() is not None or reader.copies("RETRY-2h")["out-of-stock"] >= 1,
-                SECONDS,
-                "it is retried",
-            )
-            assert job.poll() is None, reader.said()[-4000:]
-        finally:
-            end(job)
+        reader.run_while(cluster, lambda: reader.copies("RETRY-30m")["out-of-stock"] >= 1, "the example retries one")
 
-    def test_the_readers_page(self, bootstrap: str, database: dict[str, str], tmp_path: Path) -> None:
+    def test_the_tables_of_the_readers_page(self, bootstrap: str, database: dict[str, str], tmp_path: Path) -> None:
         reader = Reader(tmp_path, bootstrap, **database)
-        (lakehouse,) = (block for block in blocks("spark.md") if block.file == "lake.py")
-        (submit,) = (block for block in blocks("spark.md") if "lake.py" in block.text and block.language == "sh")
         with Session(tmp_path, reader.environment) as session:
             for block in blocks("spark.md"):
-                if block.language == "python" and not block.file and "reconsume.spark.job" not in block.text:
+                if block.language == "python" and not block.file:
                     session.run(reader.own(block.text))
-                    session.run("for query in spark.streams.active: query.processAllAvailable()")
-            said = session.said()
-            assert re.search(r"\|\s*orders\|no-customer\|\s*1\|", said), "dead letters by reason"
-            assert re.search(r"\|\s*orders\|out-of-stock\|", said), "what waits"
-        with psycopg.connect(
-            **{name[2:].lower(): value for name, value in database.items()}, dbname="retries"
-        ) as connection:
+            session.run("for query in spark.streams.active: query.processAllAvailable()")
+            shown = session.said()
+        assert re.search(r"\|\s*orders\|no-customer\|\s*1\|", shown), "dead letters by reason"
+        assert re.search(r"\|\s*Drinks\|no-customer\|\s*1\|", shown), "joined with a table of one's own"
+        assert re.search(r"\|\s*orders\|out-of-stock\|", shown), "what waits"
+        with psycopg.connect(host=database["PGHOST"], user=database["PGUSER"], dbname="retries") as connection:
             rows = connection.execute("SELECT state, reason FROM retry_view").fetchall()
         assert ("DLQ", "no-customer") in rows
+
+    def test_the_lakehouse_of_the_readers_page(self, bootstrap: str, tmp_path: Path) -> None:
+        reader = Reader(tmp_path, bootstrap)
+        (lakehouse,) = (block for block in blocks("spark.md") if block.file == "lake.py")
+        (submit,) = (block for block in blocks("spark.md") if block.language == "sh" and "lake.py" in block.text)
         reader.write(lakehouse)
         reader.run(submit)
-        assert list((tmp_path / "spark-warehouse" / "retries").glob("*.parquet"))
+        assert list((tmp_path / "spark-warehouse" / "retries").glob("**/*.parquet"))
+
+    def test_the_job_of_the_readers_page(self, bootstrap: str, tmp_path: Path) -> None:
+        reader = Reader(tmp_path, bootstrap)
+        for block in blocks("spark.md"):
+            if block.file:
+                reader.write(block)
+        run, submit = (b for b in blocks("spark.md") if b.language == "sh" and "lake.py" not in b.text)
+        reader.run_while(run, lambda: "DLQ" in reader.states(), "the view has the dead letter")
+        tell(bootstrap, [event("billing", 1, State.DISMISSED)])
+        reader.run_while(submit, lambda: "DISMISSED" in reader.states(), "the view has a new event")
