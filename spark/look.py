@@ -57,16 +57,14 @@ def look(
     # Only here: a client of Spark Connect has no Py4J.
     from py4j.protocol import Py4JError
 
-    from reconsume.spark.job.answers import Answers, UnansweredError
-    from reconsume.spark.job.cluster import Cluster
+    from reconsume.spark.job.kafka import Brokers, RefusedError, UnansweredError
 
-    answers = Answers()
     # Kafka's client warns of a setting that it does not have.
     kafka = {name: text for name, text in source.items() if name.startswith(KAFKA) and name != OF_READERS}
-    client = Cluster(spark, kafka, answers=answers)
+    client = Brokers(spark, kafka)
     servers = source["kafka.bootstrap.servers"]
     try:
-        with answers.within(SECONDS):
+        with client.starting(SECONDS):
             topics = frozenset(client.topics())
             if events not in topics and missing_ok:
                 return VisibleTopics(frozenset(), is_whole=True)
@@ -75,9 +73,11 @@ def look(
                     f"Kafka at {servers} shows no topic {events}: there is no group {group}, or this user has no right "
                     "to see it (DESCRIBE on the topic)"
                 )
-            return VisibleTopics(topics, not any(client.earliest(client.partitions([events])).values()))
+            return VisibleTopics(topics, not any(client.first_offsets(client.partitions([events], [])).values()))
     except UnansweredError as why:
         raise NoAnswerError(f"Kafka at {servers} does not answer: {why}") from why
+    except RefusedError as why:
+        raise NoAnswerError(f"Kafka at {servers} refuses an answer about {events}: {why}") from why
     except (Py4JError, TypeError):  # this process may not call Java's classes, or they have other names
         return None
     finally:

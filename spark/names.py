@@ -1,6 +1,6 @@
 """How the topics end that Spark jobs read or write, and the options of every read from Kafka. Pure.
 
-The topics that the job reads are chosen by `groups.Plan`, those of a table by `look.py`.
+The topics that the job reads are chosen by `job.groups.planned`, those of a table by `look.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 EVENTS_SUFFIX = "-RETRY-EVENTS"
 VIEW_SUFFIX = "-RETRY-VIEW"
-STATS_SUFFIX = "-RETRY-STATS"
 
 
 def reading(bootstrap: str, options: Mapping[str, str] | None = None) -> dict[str, str]:
