@@ -60,9 +60,9 @@ def merge_into(
     versions.check_pair(spark.version, (using or table.partition(".")[0]).lower())
     needed = [*view.VALUE, "place", *([DAY] if partition_by else [])]
     if using is not None:
-        parts = f" PARTITIONED BY ({DAY})" if partition_by else ""
+        partitioning = f" PARTITIONED BY ({DAY})" if partition_by else ""
         columns = columns_ddl(is_partitioned=partition_by is not None)
-        spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING {quoted(using)}{parts}")
+        spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING {quoted(using)}{partitioning}")
     kept = spark.table(name).schema
     if missing := set(needed) - set(kept.names):
         raise ValueError(f"the table {table} lacks the columns {', '.join(sorted(missing))}")

@@ -30,21 +30,25 @@ RECORDS = (
 """The columns of Spark's Kafka source, with `includeHeaders`."""
 KAFKA = "kafka."
 """How the names of Spark's options for connecting to Kafka begin."""
+OF_READERS = "kafka.isolation.level"
+"""The option of `names.reading` that a client which reads no records does not have."""
 
 
-class Seen(NamedTuple):
+class VisibleTopics(NamedTuple):
     """The topics that Kafka shows. `is_whole`: the group's events topic still has the first event of each partition."""
 
     topics: frozenset[str]
     is_whole: bool
 
 
-def look(spark: SparkSession, source: Mapping[str, str], group: str, *, missing_ok: bool = False) -> Seen | None:
+def look(
+    spark: SparkSession, source: Mapping[str, str], group: str, *, missing_ok: bool = False
+) -> VisibleTopics | None:
     """Return what Kafka shows of its topics; None where no look is possible.
 
     `source` holds the options of Spark's Kafka source. Raises ValueError if Kafka does not allow the name of the
     group's events topic, NoAnswerError if Kafka does not answer within SECONDS, and GroupNotFoundError if it shows no
-    `<group>-RETRY-EVENTS`, unless that is allowed: then nothing is seen.
+    `<group>-RETRY-EVENTS`, unless that is allowed: then nothing is visible.
     """
     events = Names(group).events
     check_name(events)
@@ -53,25 +57,27 @@ def look(spark: SparkSession, source: Mapping[str, str], group: str, *, missing_
     # Only here: a client of Spark Connect has no Py4J.
     from py4j.protocol import Py4JError
 
-    from reconsume.spark.job.answers import Answers, UnansweredError
-    from reconsume.spark.job.cluster import Cluster
+    from reconsume.spark.job.kafka import Brokers, RefusedError, UnansweredError
 
-    answers = Answers()
-    client = Cluster(spark, {name: text for name, text in source.items() if name.startswith(KAFKA)}, answers=answers)
+    # Kafka's client warns of a setting that it does not have.
+    kafka = {name: text for name, text in source.items() if name.startswith(KAFKA) and name != OF_READERS}
+    client = Brokers(spark, kafka)
     servers = source["kafka.bootstrap.servers"]
     try:
-        with answers.within(SECONDS):
+        with client.starting(SECONDS):
             topics = frozenset(client.topics())
             if events not in topics and missing_ok:
-                return Seen(frozenset(), is_whole=True)
+                return VisibleTopics(frozenset(), is_whole=True)
             if events not in topics:
                 raise GroupNotFoundError(
                     f"Kafka at {servers} shows no topic {events}: there is no group {group}, or this user has no right "
                     "to see it (DESCRIBE on the topic)"
                 )
-            return Seen(topics, not any(client.earliest(client.partitions([events])).values()))
+            return VisibleTopics(topics, not any(client.first_offsets(client.partitions([events], [])).values()))
     except UnansweredError as why:
         raise NoAnswerError(f"Kafka at {servers} does not answer: {why}") from why
+    except RefusedError as why:
+        raise NoAnswerError(f"Kafka at {servers} refuses an answer about {events}: {why}") from why
     except (Py4JError, TypeError):  # this process may not call Java's classes, or they have other names
         return None
     finally:
@@ -79,38 +85,38 @@ def look(spark: SparkSession, source: Mapping[str, str], group: str, *, missing_
             client.close()
 
 
-def state_topics(seen: Seen | None, group: str) -> dict[str, str]:
+def state_topics(visible: VisibleTopics | None, group: str) -> dict[str, str]:
     """Return the option of Spark's Kafka source that selects the topics of the present state: events, and rows."""
     names = Names(group)
-    return selected(seen, f"{re.escape(names.events)}|{re.escape(names.view)}")
+    return selected(visible, f"{re.escape(names.events)}|{re.escape(names.view)}")
 
 
-def dead_letter_topics(seen: Seen | None, group: str) -> dict[str, str]:
+def dead_letter_topics(visible: VisibleTopics | None, group: str) -> dict[str, str]:
     """Return the option of Spark's Kafka source that selects the group's dead letter topics.
 
     With the prefix `{topic}-{group}` each main topic has one. Topics of other groups may have such names too.
     """
     own = Names(group).dlq("")
-    if seen is not None and own in seen.topics:
+    if visible is not None and own in visible.topics:
         return {"subscribe": own}
-    return selected(seen, f"(?:.+-)?{re.escape(own)}")
+    return selected(visible, f"(?:.+-)?{re.escape(own)}")
 
 
-def copy_topics(seen: Seen | None, group: str) -> dict[str, str]:
+def copy_topics(visible: VisibleTopics | None, group: str) -> dict[str, str]:
     """Return the option of Spark's Kafka source that selects the topics where records of the group wait.
 
     Topics of other groups may have such names too.
     """
     name = re.escape(group)
     queues = rf"{name}-ORDERED-.+|.+-{name}-ORDERED"
-    return selected(seen, rf"(?:.+-)?{name}-RETRY-(?:[0-9]+(?:d|h|ms|m|s))+|{name}-RETRY|{queues}")
+    return selected(visible, rf"(?:.+-)?{name}-RETRY-(?:[0-9]+(?:d|h|ms|m|s))+|{name}-RETRY|{queues}")
 
 
-def selected(seen: Seen | None, pattern: str) -> dict[str, str]:
+def selected(visible: VisibleTopics | None, pattern: str) -> dict[str, str]:
     """Return the option that selects the topics whose whole name matches, by their names if they are known."""
-    if seen is None:
+    if visible is None:
         return {"subscribePattern": pattern}
-    return {"subscribe": ",".join(sorted(topic for topic in seen.topics if re.fullmatch(pattern, topic)))}
+    return {"subscribe": ",".join(sorted(topic for topic in visible.topics if re.fullmatch(pattern, topic)))}
 
 
 def read_batch(spark: SparkSession, source: Mapping[str, str]) -> DataFrame:

@@ -1,6 +1,6 @@
 """How the topics end that Spark jobs read or write, and the options of every read from Kafka. Pure.
 
-The topics that the job reads are chosen by `groups.Plan`, those of a table by `look.py`.
+The topics that the job reads are chosen by `job.groups.planned`, those of a table by `look.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 EVENTS_SUFFIX = "-RETRY-EVENTS"
 VIEW_SUFFIX = "-RETRY-VIEW"
-STATS_SUFFIX = "-RETRY-STATS"
 
 
 def reading(bootstrap: str, options: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -25,5 +24,7 @@ def reading(bootstrap: str, options: Mapping[str, str] | None = None) -> dict[st
         # If retention deletes events before the job has read them, the job must go on. A later event repairs the row,
         # and the lost events are counted.
         "failOnDataLoss": "false",
+        # With a `startingTimestamp`, a partition without a newer record has nothing to read; by default it is an error.
+        "startingOffsetsByTimestampStrategy": "latest",
         **(options or {}),
     }

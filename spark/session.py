@@ -1,4 +1,4 @@
-"""Build the Spark session, and set memory, state store and time zone, each with its reason.
+"""Build the Spark session, and set memory and time zone, each with its reason.
 
 Only this module changes the process's environment, which the JVM and Spark's Python workers inherit.
 """
@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
@@ -26,17 +25,6 @@ SETTINGS: dict[str, str] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    # A changelog of each batch is smaller than a snapshot. But before Spark 4.1 an aggregation drops its store after
-    # each batch (SPARK-51955). The next batch then loads a snapshot and all changes since, of a minute or more.
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": (
-        "false" if pyspark.__version__.startswith("4.0.") else "true"
-    ),
-    # RocksDB uses memory outside the heap: without a bound, the sums of many minutes would take gigabytes.
-    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
-    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -92,14 +80,14 @@ def build(
             "build starts Spark with Java in this process, and this is a client of Spark Connect: take the session of "
             "SparkSession.builder.getOrCreate(), whose server has Spark's Kafka connector"
         )
-    asked = dict(options or {})
+    wanted = dict(options or {})
     # Only here: a client of Spark Connect has no Py4J.
     from reconsume.spark.java import submitted
 
     if (there := SparkSession.getActiveSession() or SparkSession._instantiatedSession) is not None:
-        warn_of_rest(there, asked, jars or ())
+        warn_of_rest(there, wanted, jars or ())
         return there
-    # glibc gives each thread its own arena; with RocksDB this doubles the driver's memory.
+    # glibc gives each thread an arena of its own, which makes the driver's memory grow.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     # Otherwise Spark's workers run the `python3` of PATH, not the Python of this process.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -109,21 +97,21 @@ def build(
         builder = builder.master(master)
     if master.startswith("local"):
         settings |= LOCAL
-    if jars is None and not submitted() and asked.keys().isdisjoint(JARS):
+    if jars is None and not submitted() and wanted.keys().isdisjoint(JARS):
         jars = connector_jars()
     if jars:
         settings["spark.jars"] = ",".join(str(jar) for jar in jars)
-    for key, value in {**settings, **asked}.items():
+    for key, value in {**settings, **wanted}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
-def warn_of_rest(spark: SparkSession, asked: Mapping[str, str], jars: Sequence[Path]) -> None:
+def warn_of_rest(spark: SparkSession, wanted: Mapping[str, str], jars: Sequence[Path]) -> None:
     """Warn once of the settings and jars that a session which was there before does not have."""
     from reconsume.spark.java import connector_of
 
     loaded = {jar.rpartition("/")[2] for jar in spark.sparkContext.getConf().get("spark.jars", "").split(",")}
-    rest = [f"{key}={value}" for key, value in asked.items() if spark.conf.get(key, None) != value]
+    rest = [f"{key}={value}" for key, value in wanted.items() if spark.conf.get(key, None) != value]
     rest += [str(jar) for jar in jars if Path(jar).name not in loaded]
     if connector_of(spark) is None:
         rest.append("Spark's Kafka connector, without which no table can be read")
@@ -149,7 +137,7 @@ def connector_jars() -> list[Path]:
 def java_folder(*options: str) -> Iterator[None]:
     """Give the Java process that is started inside a temporary folder of its own, which goes with it.
 
-    Spark's folders in it (blocks, state stores, jars) stay where Java is killed or runs out of memory, and Java does
+    Spark's folders in it (blocks, jars) stay where Java is killed or runs out of memory, and Java does
     not read TMPDIR. A `spark.local.dir` of the user's comes before it, and so does `java.io.tmpdir` among the driver's
     options. `options` are more options of Java, which are overridden in the same way.
     """

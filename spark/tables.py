@@ -31,7 +31,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
 from reconsume.spark import schema, view
-from reconsume.spark.look import copy_topics, dead_letter_topics, look, read_batch, state_topics
+from reconsume.spark.look import copy_topics, dead_letter_topics, look, read_batch
 from reconsume.spark.names import EVENTS_SUFFIX, reading
 from reconsume.topics.dead_letter_headers import EDITED
 from reconsume.topics.durations import parse_duration
@@ -98,13 +98,13 @@ def dead_letters(
     (`view.source: spark`) that is after 37 days. A stream has each dead letter as it is written.
     """
     source, bounds = reading(brokers, options), bounds_of(since, until)
-    seen = look(spark, source, group, missing_ok=missing_ok and not stream)
-    raw = read(spark, {**bounds.start(), **source, **dead_letter_topics(seen, group)}, stream=stream)
+    visible = look(spark, source, group, missing_ok=missing_ok and not stream)
+    raw = read(spark, {**bounds.start(), **source, **dead_letter_topics(visible, group)}, stream=stream)
     letters = with_headers(raw, group).where(of_group("from_topic", group)).where(bounds.has("died_at"))
     if stream:
         return letters.select(*ORIGIN, *CAUSE, *COUNTS, "first_failed_at", "died_at", *CONTENT)
-    told = read_batch(spark, {**bounds.start(CLOCKS), **source, **state_topics(seen, group)})
-    stated = with_states(letters, view.rows(told), is_whole=seen is not None and seen.is_whole)
+    event_rows = view.read_rows(spark, {**bounds.start(CLOCKS), **source}, visible, group)
+    stated = with_states(letters, event_rows, is_whole=visible is not None and visible.is_whole)
     return stated.select(*ORIGIN, *CAUSE, "state", *COUNTS, "first_failed_at", "died_at", *CONTENT)
 
 
@@ -140,17 +140,19 @@ def waiting(
     if stream:
         raise ValueError("waiting has no stream: what waits is a state. Read events as a stream, or waiting as a batch")
     source, bounds = reading(brokers, options), bounds_of(since, until)
-    seen = look(spark, source, group, missing_ok=missing_ok)
-    rows = view.newest(view.rows(read_batch(spark, {**source, **state_topics(seen, group)})))
+    visible = look(spark, source, group, missing_ok=missing_ok)
+    rows = view.newest(view.read_rows(spark, source, visible, group))
     word = fn.when(fn.col("state") == State.REDRIVEN.value, "redriven").when(fn.col("due") == 0, "parked")
     rows = rows.where(fn.col("state").isin(*WAITING)).withColumn("state", word.otherwise("waiting"))
     rows = schema.with_timestamps(rows).where(bounds.has("due"))
     rows = rows.select(*ORIGIN, *CAUSE, "state", *COUNTS, "first_failed_at", "due")
-    copies = with_headers(read(spark, {**source, **copy_topics(seen, group)}), group)
-    copies = copies.where(fn.col("fault").isNull() & of_group("", group)).select(*ATTEMPT, "died_at", *PLACE, *CONTENT)
-    newest = Window.partitionBy("id").orderBy(*(fn.desc(name) for name in ("died_at", *PLACE)))
-    found = rows.join(copies, list(ATTEMPT), "left").withColumn("nth", fn.row_number().over(newest))
-    return found.where("nth = 1").select(*rows.columns, *CONTENT)
+    copies = with_headers(read(spark, {**source, **copy_topics(visible, group)}), group)
+    copies = copies.where(fn.col("fault").isNull() & of_group("", group)).select(
+        *ATTEMPT, "died_at", *POSITION, *CONTENT
+    )
+    newest = Window.partitionBy("id").orderBy(*(fn.desc(name) for name in ("died_at", *POSITION)))
+    matched = rows.join(copies, list(ATTEMPT), "left").withColumn("nth", fn.row_number().over(newest))
+    return matched.where("nth = 1").select(*rows.columns, *CONTENT)
 
 
 def events(
@@ -175,8 +177,8 @@ def events(
     makes the topic).
     """
     source, bounds = reading(brokers, options), bounds_of(since, until)
-    seen = look(spark, source, group, missing_ok=missing_ok and not stream)
-    nothing = seen is not None and not seen.topics
+    visible = look(spark, source, group, missing_ok=missing_ok and not stream)
+    nothing = visible is not None and not visible.topics
     topic = {"subscribe": "" if nothing else Names(group).events}
     raw = read(spark, {**bounds.start(), **source, **topic}, stream=stream)
     good = schema.with_timestamps(schema.split_good_bad(schema.parse(raw, EVENTS_SUFFIX)).good)
@@ -196,10 +198,8 @@ class Bounds(NamedTuple):
         """
         if self.since is None:
             return {}
-        # An event may be ahead of the record that holds it by AHEAD. A partition without a newer record has nothing to
-        # read; by default Spark takes that for an error.
-        begin = max(0, self.since - slack - AHEAD)
-        return {"startingTimestamp": str(begin), "startingOffsetsByTimestampStrategy": "latest"}
+        # An event may be ahead of the record that holds it by AHEAD.
+        return {"startingTimestamp": str(max(0, self.since - slack - AHEAD))}
 
     def has(self, name: str) -> Column:
         """Return whether a TIMESTAMP is within the bounds; a null is so only where there are none."""
@@ -215,25 +215,28 @@ def bounds_of(since: Moment | None, until: Moment | None) -> Bounds:
     """Return the bounds that a user has given, as of now. Raises ValueError, which names the argument."""
     now = datetime.now(UTC)
     return Bounds(
-        *(None if given is None else epoch_ms(name, given, now) for name, given in (("since", since), ("until", until)))
+        *(
+            None if moment is None else epoch_ms(name, moment, now)
+            for name, moment in (("since", since), ("until", until))
+        )
     )
 
 
-def epoch_ms(name: str, given: Moment, now: datetime) -> int:
+def epoch_ms(name: str, moment: Moment, now: datetime) -> int:
     """Return a time in epoch ms. Raises ValueError, with the argument's name, if it is not one, or has no zone."""
-    at = given
-    if isinstance(given, str):
+    at = moment
+    if isinstance(moment, str):
         try:
-            at = timedelta(milliseconds=parse_duration(given))
+            at = timedelta(milliseconds=parse_duration(moment))
         except ValueError:
             try:
-                at = datetime.fromisoformat(given)
+                at = datetime.fromisoformat(moment)
             except ValueError:
-                raise ValueError(f"{name}: {given[:40]!r} is not a time: {HOW}") from None
+                raise ValueError(f"{name}: {moment[:40]!r} is not a time: {HOW}") from None
     if isinstance(at, timedelta):
         at = now - at
     if not isinstance(at, datetime) or at.tzinfo is None:
-        raise ValueError(f"{name}: {str(given)[:40]!r} is not a time with a zone: {HOW}")
+        raise ValueError(f"{name}: {str(moment)[:40]!r} is not a time with a zone: {HOW}")
     return int(at.timestamp() * 1000)
 
 
@@ -255,16 +258,16 @@ def with_headers(raw: DataFrame, group: str) -> DataFrame:
     # Spark 4.2 takes the type hints of a function for those of columns, and warns of all others: a lambda has none.
     # Not deterministic for Spark: it would call the function for each of the columns.
     parsed = fn.udf(lambda headers: parse_headers(headers, group), PARSED, useArrow=False).asNondeterministic()
-    place = [fn.col(name.removeprefix("from_")).alias(name) for name in PLACE]
+    position = [fn.col(name.removeprefix("from_")).alias(name) for name in POSITION]
     read = raw.select(
-        "key", "value", fn.unix_millis("timestamp").alias("died_at"), *place, parsed("headers").alias("p")
+        "key", "value", fn.unix_millis("timestamp").alias("died_at"), *position, parsed("headers").alias("p")
     )
-    own = fn.concat_ws(":", *PLACE)
-    told = read.select("key", "value", "died_at", *PLACE, "p.*").withColumn("id", fn.coalesce("id", own))
-    return told.withColumns({name: schema.moment(name) for name in ("died_at", "first_failed_at")})
+    own = fn.concat_ws(":", *POSITION)
+    known = read.select("key", "value", "died_at", *POSITION, "p.*").withColumn("id", fn.coalesce("id", own))
+    return known.withColumns({name: schema.moment(name) for name in ("died_at", "first_failed_at")})
 
 
-PLACE = ("from_topic", "from_partition", "from_offset")
+POSITION = ("from_topic", "from_partition", "from_offset")
 
 
 def parse_headers(headers: Iterable[Any] | None, group: str) -> dict[str, Any]:
@@ -304,7 +307,7 @@ def of_group(own: str, group: str) -> Column:
 def with_states(letters: DataFrame, rows: DataFrame, *, is_whole: bool) -> DataFrame:
     """Return dead letters with their `state`. `rows`: of all events that are known. `is_whole`: none has left Kafka."""
     dismissed = fn.when(fn.col("state") == State.DISMISSED.value, fn.struct("redrives", "times"))
-    told = rows.groupBy("id", "cycle").agg(
+    ends = rows.groupBy("id", "cycle").agg(
         fn.max("redrives").alias("most_redrives"), fn.collect_set(dismissed).alias("dismissed")
     )
     is_redriven = fn.coalesce(fn.col("most_redrives") > fn.col("redrives"), fn.lit(False))
@@ -322,4 +325,4 @@ def with_states(letters: DataFrame, rows: DataFrame, *, is_whole: bool) -> DataF
         .when(fn.col("most_redrives").isNull() & fn.lit(not is_whole), "forgotten")
         .otherwise("ready")
     )
-    return letters.join(told, ["id", "cycle"], "left").withColumn("state", state)
+    return letters.join(ends, ["id", "cycle"], "left").withColumn("state", state)

@@ -15,10 +15,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from reconsume.spark import schema
-from reconsume.spark.look import look, read_batch, state_topics
+from reconsume.spark.look import VisibleTopics, look, read_batch, state_topics
 from reconsume.spark.names import EVENTS_SUFFIX, VIEW_SUFFIX, reading
 from reconsume.spark.schema import CYCLE, Parsed
 from reconsume.topics.events import FAILURES, RANKS
+from reconsume.topics.names import Names
 
 __all__ = ["VALUE", "events", "newest", "outputs", "present", "records", "table", "view"]
 
@@ -129,20 +130,23 @@ def view_topic() -> Column:
     return fn.concat(fn.col("group"), fn.lit(VIEW_SUFFIX))
 
 
-def rows(raw: DataFrame) -> DataFrame:
+def rows(raw: DataFrame, *, has_view: bool = True) -> DataFrame:
     """Return the row of each good record of event topics and of view topics, as a batch: VALUE, `text` and `place`.
 
-    `raw` has the columns of Spark's Kafka source. `text` STRING is what the service said of the failure; null if it
-    said nothing, and in rows of view topics. Bad records are left out.
+    `raw` has the columns of Spark's Kafka source, and without `has_view` no records of view topics: Spark then compiles
+    half as much, which takes longer than to read some thousand records. `text` STRING is what the service said of the
+    failure; null if it said nothing, and in rows of view topics. Bad records are left out.
 
     Raises pyspark.errors.PySparkException if `raw` lacks a column.
     """
     is_view = fn.col("topic").endswith(VIEW_SUFFIX)
     # Without the metrics of `events`: a query over two tables would have two of one name, which Spark refuses.
-    told = schema.split_good_bad(schema.parse(raw.where(~is_view), EVENTS_SUFFIX)).good
-    told = told.select(*row_columns(), "text", order_key())
+    event_rows = schema.split_good_bad(schema.parse(raw.where(~is_view), EVENTS_SUFFIX)).good
+    event_rows = event_rows.select(*row_columns(), "text", order_key())
+    if not has_view:
+        return event_rows
     remembered = schema.view_rows(raw.where(is_view)).good.select(*VALUE, "text", order_key())
-    return told.unionByName(remembered)
+    return event_rows.unionByName(remembered)
 
 
 def present(raw: DataFrame) -> DataFrame:
@@ -190,5 +194,11 @@ def table(
     pyspark.errors.PySparkException if Spark refuses an option or has no Kafka connector.
     """
     source = reading(bootstrap, options)
-    seen = look(spark, source, group, missing_ok=missing_ok)
-    return schema.with_timestamps(present(read_batch(spark, source | state_topics(seen, group))))
+    visible = look(spark, source, group, missing_ok=missing_ok)
+    return schema.with_timestamps(newest(read_rows(spark, source, visible, group)).select(*VALUE))
+
+
+def read_rows(spark: SparkSession, source: Mapping[str, str], visible: VisibleTopics | None, group: str) -> DataFrame:
+    """Return the `rows` of a group's topics, as a batch. `visible`: what a look has shown."""
+    has_view = visible is None or Names(group).view in visible.topics
+    return rows(read_batch(spark, {**source, **state_topics(visible, group)}), has_view=has_view)

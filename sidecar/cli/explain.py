@@ -18,12 +18,12 @@ from reconsume.sidecar.cli.terminal.arguments import duration
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
 from reconsume.sidecar.hints import hint, not_ours
-from reconsume.sidecar.masking import text_without_secrets
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.durations import render_duration
 from reconsume.topics.levels import LONGEST, SHORTEST_ASKED, hops
+from reconsume.topics.masking import text_without_secrets
 from reconsume.topics.rates import render_rate
 from reconsume.topics.retry_rules import FailureTerms, RetryRule
 

@@ -22,8 +22,8 @@ import msgspec
 
 from reconsume.sidecar.errors import ConfigError, SetupError
 from reconsume.sidecar.files import open_private
-from reconsume.sidecar.masking import url_without_secrets
 from reconsume.sidecar.tls_context import public_context
+from reconsume.topics.masking import url_without_secrets
 
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2"
 ATTEMPTS = 4

@@ -26,9 +26,9 @@ from reconsume.sidecar.kafka.client_config import (
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import code_of, sentence_of
 from reconsume.sidecar.kafka.foreign_properties import foreign_faults
-from reconsume.sidecar.masking import MASK
 from reconsume.sidecar.settings.faults import is_secret
 from reconsume.sidecar.settings.kafka import LOCATIONS, SUFFIX, Kafka
+from reconsume.topics.masking import MASK
 
 NOBODY = "reconsume-check"
 """The name of the clients that are made here. They talk to no broker."""

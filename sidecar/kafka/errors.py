@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from reconsume.sidecar.masking import text_without_secrets
+from reconsume.topics.masking import text_without_secrets
 
 COORDINATOR = frozenset(
     {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}

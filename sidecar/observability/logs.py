@@ -21,10 +21,10 @@ import msgspec
 import structlog
 from structlog.stdlib import ProcessorFormatter
 
-from reconsume.sidecar.masking import text_without_secrets
 from reconsume.sidecar.observability.passing import Passing
 from reconsume.sidecar.observability.repeats import WINDOW, Repeats
 from reconsume.sidecar.printable import printable, printable_json, without_error_objects
+from reconsume.topics.masking import text_without_secrets
 
 QUEUE = 2_000
 """Lines that wait for stderr at most. Further ones are lost and counted."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from reconsume.sidecar.masking import url_without_secrets
 from reconsume.sidecar.settings.deliver import Deliver
+from reconsume.topics.masking import url_without_secrets
 
 WARN_AFTER = 5.0
 """Seconds of waiting until it is logged. Sooner, each start beside a service that needs a moment would warn."""

@@ -22,7 +22,6 @@ from reconsume.sidecar.delivery.push.access import Access, build_credentials
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
 from reconsume.sidecar.group_policy.controller import PolicyController
 from reconsume.sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
-from reconsume.sidecar.masking import text_without_secrets
 from reconsume.sidecar.observability.failure_lines import FailureSums
 from reconsume.sidecar.observability.metric_sources import TransactionMeter
 from reconsume.sidecar.observability.metrics import scraper
@@ -67,6 +66,7 @@ from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import build_policy, instance_name
 from reconsume.sidecar.ui.in_sidecar import build_dashboards
 from reconsume.topics.in_place_told import InPlaceTold
+from reconsume.topics.masking import text_without_secrets
 
 CLIENT_WITHIN = 60.0
 """Seconds after which a start without a Kafka client ends: files of credentials that do not match are mended by then,

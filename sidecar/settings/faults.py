@@ -12,9 +12,9 @@ import json
 import re
 from collections.abc import Sequence
 
-from reconsume.sidecar.masking import MASK, text_without_secrets, url_without_secrets
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.settings.table import Fault, KeyPath, dotted
+from reconsume.topics.masking import MASK, text_without_secrets, url_without_secrets
 
 LONGEST_SHOWN = 60
 KAFKA_PROPERTIES = (

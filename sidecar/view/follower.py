@@ -115,8 +115,8 @@ class ViewFollower(threading.Thread):
     def _follow(self, copy: ViewCopy) -> None:
         """Use one set of clients until it fails, or the credentials change. The file can be queried all the same."""
         reader, facts = None, copy.facts()
-        since = {"since": copy.rows_since(facts), "sums_since": copy.sums_since(facts)}
-        self.status = self.status._replace(path=copy.path, as_of=facts.as_of, source=self._source, **since)
+        rows_since, sums_since = copy.rows_since(facts), copy.sums_since(facts)
+        self.status = CopyStatus(copy.path, facts.as_of, "", self.status.bad, self._source, rows_since, sums_since)
         try:
             kafka = self._credentials.adopt(self._kafka)
             reader = ViewReader(kafka, self._names, copy, self._client, check_every=self._check_every)

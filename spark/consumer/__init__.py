@@ -4,18 +4,27 @@
 records. `for_each_record` returns the function for `foreachBatch` that calls the handler, for one record or for many.
 `retry` and `dead_letter` are the verdicts that a handler may return or raise. A job without a handler takes `due_rows`
 of a batch, and writes `retry_rows`, `done_rows` and `passed_rows`; `PolicyFollower` has its rules.
+
+What a handler needs is imported at once, and does without PySpark, so that handlers can be tested where there is none
+(`reconsume.spark.testing`). All else is imported at its first use.
 """
 
-from reconsume.spark.consumer.batches import BatchHandler
-from reconsume.spark.consumer.following import PolicyFollower
-from reconsume.spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from reconsume.spark.consumer.handling import BatchHandler
 from reconsume.spark.consumer.record import Record
-from reconsume.spark.consumer.rows import done_rows, due_rows, passed_rows, retry_rows
 from reconsume.spark.consumer.rules import Rules, build_rules
-from reconsume.spark.consumer.rules_change import forget_topics
-from reconsume.spark.consumer.streams import read_gated, read_relay, with_batch_time
 from reconsume.spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
-from reconsume.spark.consumer.writing import kafka_writer
+
+if TYPE_CHECKING:
+    from reconsume.spark.consumer.following import PolicyFollower
+    from reconsume.spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record, kafka_writer
+    from reconsume.spark.consumer.rows import done_rows, due_rows, passed_rows, retry_rows
+    from reconsume.spark.consumer.rules_change import forget_topics
+    from reconsume.spark.consumer.streams import read_gated, read_relay, with_batch_time
 
 __all__ = [
     "BatchHandler",
@@ -40,3 +49,19 @@ __all__ = [
     "retry_rows",
     "with_batch_time",
 ]
+
+NEED_PYSPARK = {
+    "following": ("PolicyFollower",),
+    "foreach": ("Counts", "TooManyFailuresError", "for_each_record", "kafka_writer"),
+    "rows": ("done_rows", "due_rows", "passed_rows", "retry_rows"),
+    "rules_change": ("forget_topics",),
+    "streams": ("read_gated", "read_relay", "with_batch_time"),
+}
+"""The names of each module that imports PySpark."""
+
+
+def __getattr__(name: str) -> object:
+    for module, names in NEED_PYSPARK.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

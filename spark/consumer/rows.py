@@ -1,24 +1,32 @@
 """The DataFrame form beside `for_each_record`: the rows to write for records that the caller's own frames have handled.
 
 For a job that handles a batch as a table, with joins and aggregates and no call for each record. Each function is
-DataFrame to DataFrame and evaluates nothing. What follows from an outcome is decided by `routing.py`, as for a handler.
+DataFrame to DataFrame and evaluates nothing. What follows from an outcome `handling.py` decides, as for a handler.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, IntegerType, LongType, Row, ShortType, StringType, StructField, StructType
 
-from reconsume.spark.consumer.handling import WRITE, Written, await_due, read_of, writes_of_routed
+from reconsume.spark.consumer.handling import (
+    Failed,
+    Outcome,
+    Written,
+    after_handling,
+    await_due,
+    before_handling,
+    class_and_text,
+    read_of,
+)
 from reconsume.spark.consumer.record import for_handler, parse
-from reconsume.spark.consumer.routing import Outcome, after_handling, before_handling
 from reconsume.spark.consumer.rules import Rules
-from reconsume.spark.consumer.verdict import DEFAULT_REASON, Retry
-from reconsume.spark.consumer.works import column_of, columns
+from reconsume.spark.consumer.verdict import USUAL_RETRY
+from reconsume.spark.consumer.workers import WRITE, column_of, columns
 from reconsume.topics.durations import parse_duration
 
 ATTEMPT = StructType(
@@ -34,7 +42,7 @@ OPTIONAL = {"reason": (StringType,), "delay": (StringType,), "level": (ShortType
 """The columns by which a failed row asks for a retry, each with the types that it may have."""
 WRITES = ArrayType(WRITE)
 
-Writes: TypeAlias = Callable[[Row], list[Written]]
+Writes: TypeAlias = Callable[[Row], Sequence[Written]]
 """A function that returns the records to write for a row."""
 
 
@@ -65,9 +73,9 @@ def passed_rows(frame: DataFrame, rules: Rules) -> DataFrame:
     consumes, and dead letters of records with malformed headers, with their events.
     """
 
-    def writes(row: Row) -> list[Written]:
-        routed = before_handling(parse(read_of(row), rules, row["now"]), rules, row["now"])
-        return [] if routed is None else writes_of_routed(routed)
+    def writes(row: Row) -> Sequence[Written]:
+        result = before_handling(parse(read_of(row), rules, row["now"]), rules, row["now"])
+        return [] if result is None else result.writes
 
     return _written(frame, columns(frame), writes)
 
@@ -87,7 +95,7 @@ def retry_rows(failed: DataFrame, rules: Rules) -> DataFrame:
     ValueError if one of the three columns has another type.
     """
     row = [*columns(failed), *(_optional(failed, name) for name in OPTIONAL)]
-    return _written(failed, row, writes_after(rules, verdict_of))
+    return _written(failed, row, writes_after(rules, failure_of))
 
 
 def done_rows(taken: DataFrame, rules: Rules) -> DataFrame:
@@ -99,9 +107,9 @@ def done_rows(taken: DataFrame, rules: Rules) -> DataFrame:
     return _written(taken, columns(taken), writes_after(rules, lambda _row: None))
 
 
-def verdict_of(row: Row) -> Retry:
-    """Return the verdict that a failed row asks for."""
-    return Retry(_delay(row["delay"]), row["level"], row["reason"] or DEFAULT_REASON)
+def failure_of(row: Row) -> Failed:
+    """Return the failure that a row tells of."""
+    return Failed(*class_and_text(row["reason"] or "", USUAL_RETRY), _delay(row["delay"]), row["level"])
 
 
 def _delay(text: str | None) -> int | None:
@@ -114,12 +122,12 @@ def _delay(text: str | None) -> int | None:
 def writes_after(rules: Rules, outcome_of: Callable[[Row], Outcome]) -> Writes:
     """Return the function that gives the records to write for a handled row; none for one that may not be handled."""
 
-    def writes(row: Row) -> list[Written]:
+    def writes(row: Row) -> Sequence[Written]:
         now: int = row["now"]
         record = parse(read_of(row), rules, now)
         if before_handling(record, rules, now) is not None:
             return []
-        return writes_of_routed(after_handling(record, outcome_of(row), rules, now))
+        return after_handling(record, outcome_of(row), rules, now).writes
 
     return writes
 

@@ -7,7 +7,7 @@ changed (`following.py`). Delays are written as in the group's policy.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -24,9 +24,11 @@ class Rules(GroupRules, frozen=True):
     """The rules of a group, by which records are routed. `build_rules` makes and checks them.
 
     `own`: the job's own values by the keys of the policy, as they are written. They hold where the policy has none.
+    `failure_text`: `message`, the message of an exception is the failure's text, or `none`.
     """
 
     own: Values = msgspec.field(default_factory=dict)
+    failure_text: str = "message"
 
     @property
     def levels(self) -> dict[str, int]:
@@ -52,6 +54,7 @@ def build_rules(
     topic_prefix: str = "{group}",
     instance: str = "spark",
     unknown_topic: str = "1h",
+    failure_text: Literal["message", "none"] = "message",
 ) -> Rules:
     """Return the rules of a consumer group. The values are the same as in the sidecar's `retry:` section.
 
@@ -68,11 +71,15 @@ def build_rules(
     - `topic_prefix`: `{group}` or `{topic}-{group}`, by which the names of level topics and DLQ begin.
     - `instance`: the name of the job in the events that it writes.
     - `unknown_topic`: a duration such as `1h`; see Rules.
+    - `failure_text`: what is kept of an exception next to its class, in the header, the events and the log: `message`,
+      which may hold data of the record, or `none`.
 
     Raises ValueError, with one sentence, if a value is not valid or a name is not allowed on Kafka.
     """
     if isinstance(topics, str) or not topics:
         raise ValueError("write the main topics as a list with at least one name")
+    if failure_text not in ("message", "none"):
+        raise ValueError(f"failure_text: must be message or none, and it is {str(failure_text)[:40]}")
     own = dict(zip(KEYS, (ladder, levels, max_reconsume_times, rules, max_age, jitter), strict=True))
     if fault := group_fault(group):
         raise ValueError(f"group {group} {fault}")
@@ -83,6 +90,7 @@ def build_rules(
         topics=tuple(topics),
         instance=instance,
         unknown_topic=parse_duration(unknown_topic),
+        failure_text=failure_text,
         own=own,
         **fields_of(terms),
     )

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from reconsume.spark.consumer.rules import Rules
-from reconsume.spark.consumer.works import BATCH_TIME
+from reconsume.spark.consumer.workers import BATCH_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource

@@ -21,6 +21,7 @@ PUBLIC = [
     "reconsume.once",
     "reconsume.spark",
     *(f"reconsume.spark.{name}" for name in ("checkpoint", "consumer", "lake", "session", "stats", "tables", "upsert", "view")),
+    "reconsume.spark.testing",
     "reconsume.spark.job",
 ]
 IMPORT_EVERYTHING = """

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from reconsume.spark.consumer.batches import BatchHandler, batch_handling, handle_rows
-from reconsume.spark.consumer.handling import COLUMNS, Result, handling
+from reconsume.spark.consumer.handling import BatchHandler, Judge, Result, ask_all, ask_each
+from reconsume.spark.consumer.handling import handle_rows as handle_rows_by
 from reconsume.spark.consumer.record import Record
-from reconsume.spark.consumer.rules import build_rules
+from reconsume.spark.consumer.rules import Rules, build_rules
 from reconsume.spark.consumer.verdict import dead_letter, retry
-from reconsume.spark.consumer.works import works_of
+from reconsume.spark.consumer.workers import COLUMNS, batch_handling, works_of
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import Headers, RetryState
 
@@ -49,8 +49,13 @@ def by_record(record: Record) -> object:
 
 def alone(handler: Callable[[Record], object], rows: list[Mapping[str, Any]]) -> list[Result]:
     """What the same records come to when each is handled by a call of its own."""
-    work: Callable[[Any], Result] = handling(handler, RULES)
-    return [work(row) for row in rows]
+    ask = ask_each(handler, Judge(RULES))
+    return [result for row in rows for result in handle_rows_by(ask, [row], RULES)]
+
+
+def handle_rows(handler: BatchHandler, rows: list[Mapping[str, Any]], rules: Rules) -> list[Result]:
+    """What the rows come to by one call."""
+    return handle_rows_by(ask_all(handler, Judge(rules)), rows, rules)
 
 
 def test_each_row_comes_to_what_it_would_come_to_alone() -> None:
@@ -96,29 +101,25 @@ def test_a_row_that_makes_the_handler_raise_fails_by_itself() -> None:
     results = handle_rows(handler, ROWS[:4], RULES)
     assert calls == [4, 1, 1, 1, 1]
     assert [result.failed for result in results] == [False, True, False, False]
-    assert dict(results[1].writes[0][3])["RETRY_REASON"] == b"KeyError"
-    assert handle_rows(handler, ROWS[1:2], RULES) == results[1:2]
+    assert dict(results[1].writes[0][3])["RETRY_REASON"] == b"KeyError: 'the card number'"
+    assert [result.writes for result in handle_rows(handler, ROWS[1:2], RULES)] == [results[1].writes]
     assert calls[5:] == [1], "a row that is handled by itself is not handled again"
 
 
-def test_a_verdict_that_is_raised_is_that_of_all_rows() -> None:
+def test_one_verdict_in_place_of_the_answers_is_that_of_all_rows() -> None:
     def handler(_table: pd.DataFrame) -> None:
         raise retry(delay="90s", reason="busy")
 
-    assert handle_rows(handler, ROWS[:3], RULES) == alone(lambda _record: VERDICTS[b"busy"], ROWS[:3])
-
-
-@pytest.mark.parametrize("answers", [[], [None], [None] * 4, ""], ids=repr)
-def test_a_wrong_number_of_answers_is_a_failure_of_all_rows(answers: Any) -> None:
-    results = handle_rows(lambda _table: answers, ROWS[:3], RULES)
-    assert [dict(result.writes[0][3])["RETRY_REASON"] for result in results] == [b"VerdictsError"] * 3
+    expected = alone(lambda _record: VERDICTS[b"busy"], ROWS[:3])
+    assert handle_rows(handler, ROWS[:3], RULES) == expected
+    assert handle_rows(lambda _table: VERDICTS[b"busy"], ROWS[:3], RULES) == expected  # type: ignore[arg-type, return-value]
 
 
 def test_the_results_are_arrows_rows() -> None:
     import pyarrow as pa
 
     batches = [pa.RecordBatch.from_pylist(ROWS), pa.RecordBatch.from_pylist([], schema=pa.schema([]))]
-    results, none = batch_handling(by_value, RULES)(batches)
+    results, none = batch_handling(ask_all(by_value, Judge(RULES)), RULES)(batches)
     rows = results.to_pylist()
     expected = alone(by_record, ROWS)
     assert [row["outcome"] for row in rows] == [result.outcome for result in expected]

@@ -22,11 +22,10 @@ from reconsume.spark.consumer import (
     for_each_record,
     retry,
 )
-from reconsume.spark.consumer.foreach import check_frame
-from reconsume.spark.consumer.handling import COLUMNS
+from reconsume.spark.consumer.foreach import BatchLog, check_frame, writer_options
+from reconsume.spark.consumer.handling import Note
 from reconsume.spark.consumer.streams import with_batch_time
-from reconsume.spark.consumer.works import BATCH_TIME
-from reconsume.spark.consumer.writing import writer_options
+from reconsume.spark.consumer.workers import BATCH_TIME, COLUMNS
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import Headers, RetryState, parse_retry_headers
 
@@ -185,22 +184,42 @@ def test_what_a_handler_says_decides_where_a_record_goes(spark: SparkSession, ca
         "orders:0:8": "billing-DLQ",
         "billing-RETRY:0:9": "billing-DLQ",
     }
-    assert life_of(copies["orders:0:1"]).reason == "LookupError"
+    assert life_of(copies["orders:0:1"]).reason == "LookupError: holds what is in the record"
     assert life_of(copies["orders:0:1"]).timestamp == 1_763_690_000_123
     assert headers_of(copies["orders:0:1"])[:3] == OWN
     assert (bytes(copies["orders:0:1"]["key"]), bytes(copies["orders:0:1"]["value"])) == (b"\x00k", b"raise")
     assert reports == [
-        Counts(3, commit=3, retry=4, dead_letter=2, refused=1, failed=4, odd=1, fresh=7, fresh_failed=4, writes=15)
+        Counts(
+            3,
+            commit=3,
+            retry=4,
+            dead_letter=2,
+            refused=1,
+            failed=4,
+            odd=1,
+            fresh=7,
+            fresh_failed=4,
+            writes=15,
+            odd_kinds={"level": 1},
+        )
     ]
 
 
-def test_a_batch_that_mostly_fails_stops_the_job_and_writes_nothing(spark: SparkSession, calls: Path) -> None:
+def test_a_batch_that_mostly_fails_stops_the_job_writes_nothing_and_says_why(
+    spark: SparkSession, calls: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     written: Written = []
     rows = [*(main_row(offset, b"raise") for offset in range(6)), *(main_row(offset, b"") for offset in range(6, 10))]
     frame = with_batch_time(frame_of(spark, rows))
     with pytest.raises(TooManyFailuresError, match="6 of 10 new records of batch 1 failed"):
         for_each_record(scripted(calls), RULES, write=collect(written), stop_count=6)(frame, 1)
     assert written == []
+    lines = [
+        record.getMessage() for record in caplog.records if "a record failed with LookupError" in record.getMessage()
+    ]
+    assert len(lines) == 1
+    assert "LookupError: holds what is in the record" in lines[0]
+    assert "in handle" in lines[0]
     for bounds in ({"stop_count": 7}, {"stop_count": 1, "stop_share": 0.6}):
         written.clear()
         for_each_record(scripted(calls), RULES, write=collect(written), **bounds)(frame, 1)
@@ -249,6 +268,33 @@ def test_a_repeated_batch_writes_the_same_bytes_and_so_the_same_due_times(
     assert len(before) == 7
     assert written == before
     assert len(calls.read_text().split()) == 10
+
+
+def test_the_driver_logs_the_first_record_of_each_class_and_sums_of_odd_verdicts_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seconds = [0.0]
+    log = BatchLog(lambda: seconds[0])
+
+    def lines_after(wait: float, odd: int, *notes: Note) -> list[str]:
+        caplog.clear()
+        seconds[0] += wait
+        log.take(Counts(1, odd=odd, odd_kinds={"verdict-error": odd} if odd else {}), notes)
+        return [record.getMessage() for record in caplog.records]
+
+    with caplog.at_level("WARNING", "reconsume.spark"):
+        first = Note("KeyError", "orders:0:1 (attempt 1): KeyError\n    …"), Note("KeyError", "orders:0:2")
+        assert lines_after(0, 0, *first) == [f"a record failed with KeyError: {first[0].text}"]
+        odd = Note("verdict-error", "orders:0:3 (attempt 1): not False")
+        assert lines_after(1, 1, odd, first[1]) == [
+            "odd verdicts (verdict-error) of 1 record since the last such line: orders:0:3 (attempt 1): not False"
+        ]
+        assert lines_after(30, 41, odd) == []
+        assert lines_after(31, 0) == [
+            "odd verdicts (verdict-error) of 41 records since the last such line: orders:0:3 (attempt 1): not False"
+        ]
+        assert lines_after(90, 0) == []
+        assert lines_after(0, 0, first[1]) == ["a record failed with KeyError: orders:0:2"]
 
 
 def test_a_frame_without_the_batchs_time_is_refused(spark: SparkSession, calls: Path) -> None:

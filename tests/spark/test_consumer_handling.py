@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import sys
@@ -14,14 +15,21 @@ from typing import Any
 import pytest
 from pyspark.sql.types import Row
 
-from reconsume.spark.consumer.handling import handling
+from reconsume.spark.consumer.handling import Handler, Judge, Result, ask_each
 from reconsume.spark.consumer.record import Record
-from reconsume.spark.consumer.rules import build_rules
+from reconsume.spark.consumer.rules import Rules, build_rules
 from reconsume.spark.consumer.verdict import dead_letter, retry
+from reconsume.spark.consumer.workers import ChildProcess, row_handling
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import Headers, RetryState, parse_retry_headers
 
 RULES = build_rules("billing", ["orders"], ladder=["1s"], max_reconsume_times=3)
+
+
+def handling(handler: Handler, rules: Rules, *, isolated: bool = False) -> Callable[[Row], Result]:
+    """The function that Spark calls for each row."""
+    ask = ask_each(handler, Judge(rules))
+    return row_handling(ChildProcess(ask) if isolated else ask, rules)
 
 
 def now() -> int:
@@ -62,18 +70,58 @@ def test_a_record_that_is_far_from_due_is_not_handled() -> None:
     assert (result.outcome, result.failed, result.fresh, len(result.writes)) == ("hop", False, False, 1)
 
 
-@pytest.mark.parametrize("answer", [None, True, False, 0, "retry", ["x"], {"verdict": "retry"}], ids=repr)
-def test_whatever_is_no_verdict_is_a_success(answer: Any) -> None:
-    assert handling(lambda _record: answer, RULES)(row()) == ("commit", False, False, True, [])
+@pytest.mark.parametrize("answer", [None, True, 0, "done", "", ["x"], {"verdict": "retry"}], ids=repr)
+def test_whatever_is_neither_a_verdict_nor_meant_as_one_is_a_success(answer: Any) -> None:
+    assert handling(lambda _record: answer, RULES)(row()) == Result("commit", fresh=True, writes=[])
 
 
-def test_an_exception_is_a_failure_and_its_text_is_not_told() -> None:
-    result = handling(raises(KeyError("the card number")), RULES)(row())
-    assert (result.outcome, result.failed) == ("retry", True)
-    assert "the card number" not in repr(result.writes)
-    life = parse_retry_headers(result.writes[0][3], RULES.topics, 2**53)
-    assert isinstance(life, RetryState)
-    assert (life.reason, life.due_at, life.first_failed_at) == ("KeyError", 6_000, 5_000)
+def state_of(result: Result) -> RetryState:
+    state = parse_retry_headers(result.writes[0][3], RULES.topics, 2**53)
+    assert isinstance(state, RetryState)
+    return state
+
+
+def test_an_exception_is_a_failure_and_its_message_is_the_failures_text() -> None:
+    result = handling(raises(ValueError("cannot ship\tto\nhttps://bob:secret@host/a " + "x" * 300)), RULES)(row())
+    state, event = state_of(result), json.loads(result.writes[1][2] or b"")
+    assert (result.outcome, result.failed, state.due_at, state.first_failed_at) == ("retry", True, 6_000, 5_000)
+    assert state.reason.startswith("ValueError: cannot ship to https://********@host/a xxx")
+    assert (event["reason"], event["text"]) == ("ValueError", state.reason.removeprefix("ValueError: "))
+    assert len(event["text"]) == 200
+
+
+def test_with_failure_text_none_neither_the_record_nor_the_log_has_the_message() -> None:
+    rules = build_rules("billing", ["orders"], ladder=["1s"], failure_text="none")
+    for handler in (raises(KeyError("the card number")), lambda _record: retry(delay="the card number")):
+        result = handling(handler, rules)(row())
+        assert result.failed
+        assert "the card number" not in repr(result)
+        assert result.note is not None
+        assert result.note.text.startswith("orders:0:7 (attempt 1): ")
+
+
+def test_the_first_failure_of_each_class_takes_its_stack_along() -> None:
+    def ship_nothing(_record: Record) -> None:
+        raise LookupError("no stock\nWARN forged")
+
+    work = handling(ship_nothing, RULES)
+    first, second = work(row()), work(row())
+    assert first.note is not None
+    assert (first.note.key, second.note) == ("LookupError", None)
+    lines = first.note.text.splitlines()
+    assert lines[0] == "orders:0:7 (attempt 1): LookupError"
+    assert all(line.startswith("    ") for line in lines[1:])
+    assert "in ship_nothing" in first.note.text
+    assert "answer_of" not in first.note.text
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_an_exception_that_cannot_say_what_it_is_is_a_failure_like_any_other() -> None:
+    assert state_of(handling(raises(MuteError()), RULES)(row())).reason == "MuteError"
 
 
 def test_a_handler_that_exits_is_a_failure_like_any_other() -> None:
@@ -81,9 +129,7 @@ def test_a_handler_that_exits_is_a_failure_like_any_other() -> None:
         sys.exit(3)
 
     result = handling(handle, RULES)(row())
-    life = parse_retry_headers(result.writes[0][3], RULES.topics, 2**53)
-    assert isinstance(life, RetryState)
-    assert (result.outcome, life.reason) == ("retry", "SystemExit")
+    assert (result.outcome, state_of(result).reason) == ("retry", "SystemExit: 3")
 
 
 def at(offset: int) -> Row:
@@ -135,16 +181,17 @@ def test_the_process_apart_ends_with_its_task() -> None:
 @pytest.mark.parametrize(
     ("verdict", "outcome", "failed", "odd"),
     [
-        (retry(delay="90s"), "retry", True, False),
-        (retry(level=-1), "dead_letter", True, False),
-        (retry(delay="1ms"), "retry", True, True),
-        (dead_letter("no"), "dead_letter", False, False),
+        (retry(delay="90s"), "retry", True, ""),
+        (retry(level=-1), "dead_letter", True, ""),
+        (retry(delay="1ms"), "retry", True, "delay"),
+        (retry(level=99), "retry", True, "level"),
+        (retry(delay=float("nan")), "retry", True, "delay"),
+        (retry(delay=[90]), "retry", True, "verdict-error"),  # type: ignore[arg-type]
+        (dead_letter("no"), "dead_letter", False, ""),
     ],
     ids=repr,
 )
-def test_a_verdict_means_the_same_returned_and_raised(
-    verdict: Exception, outcome: str, failed: bool, odd: bool
-) -> None:
+def test_a_verdict_means_the_same_returned_and_raised(verdict: Exception, outcome: str, failed: bool, odd: str) -> None:
     returned = handling(lambda _record: verdict, RULES)(row())
     assert (returned.outcome, returned.failed, returned.odd) == (outcome, failed, odd)
     assert handling(raises(verdict), RULES)(row()) == returned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -10,10 +11,10 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core import decide, outcome, policy
 from reconsume.sidecar.core import record as core
+from reconsume.spark.consumer.handling import Judge, Result, Written, after_handling, before_handling
 from reconsume.spark.consumer.record import Read, for_handler, parse
-from reconsume.spark.consumer.routing import Outcome, Routed, after_handling, before_handling
 from reconsume.spark.consumer.rules import Rules, build_rules
-from reconsume.spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
+from reconsume.spark.consumer.verdict import DeadLetter, Retry, Verdict, dead_letter, retry
 from reconsume.topics import transition_records, transitions
 from reconsume.topics.events import Event, decode_event
 from reconsume.topics.render_headers import render_retry_headers
@@ -52,7 +53,7 @@ def retried_row(rules: Rules, topic: str | None = None, due: int = NOW - 5, time
     return Read(topic, 1, 7, NOW - 3, None, None, OWN + render_retry_headers(life, "billing", topic))
 
 
-def sidecars(row: Read, rules: Rules, verdict: Outcome) -> list[transition_records.Copy]:
+def sidecars(row: Read, rules: Rules, verdict: Verdict | None) -> list[Written]:
     """What the sidecar writes."""
     found = None if row.topic in rules.topics else parse_retry_headers(row.headers, rules.topics, NOW + 10**10)
     life = found if isinstance(found, RetryState) else None
@@ -62,19 +63,24 @@ def sidecars(row: Read, rules: Rules, verdict: Outcome) -> list[transition_recor
         case None:
             came: outcome.Outcome = outcome.COMMITTED
         case Retry():
-            came = outcome.Failed(verdict.reason, delay=verdict.delay, level=verdict.level)
+            came = outcome.Failed(verdict.reason, delay=verdict.wait, level=verdict.level)
         case DeadLetter():
             came = outcome.Rejected(verdict.reason)
     decision = decide.decide(record, came, policy_of(rules), NOW)
     assert isinstance(decision, transitions.Commit | transitions.Retry | transitions.DeadLetter)
-    return list(transition_records.writes_of(record, decision, policy_of(rules), NOW))
+    return written(transition_records.writes_of(record, decision, policy_of(rules), NOW))
 
 
-def ours(row: Read, rules: Rules, verdict: Outcome) -> Routed:
-    return after_handling(parse(row, rules, NOW), verdict, rules, NOW)
+def written(copies: Iterable[transition_records.Copy]) -> list[Written]:
+    return [(copy.topic, copy.key, copy.value, copy.headers) for copy in copies]
 
 
-VERDICTS: list[Outcome] = [
+def ours(row: Read, rules: Rules, verdict: Verdict | None) -> Result:
+    record = parse(row, rules, NOW)
+    return after_handling(record, Judge(rules).outcome(verdict, for_handler(record)), rules, NOW)
+
+
+VERDICTS: list[Verdict | None] = [
     None,
     retry(),
     retry(delay="90s", reason="busy"),
@@ -84,44 +90,44 @@ VERDICTS: list[Outcome] = [
     retry(level=5),
     retry(level=-1, reason="no"),
     retry(level=99),
-    Retry(None, None, "ValueError"),
+    retry(reason="ValueError"),
     dead_letter("bad-sku"),
     dead_letter("x" * 5000 + "\n"),
 ]
 
 
 @pytest.mark.parametrize("prefix", ["{group}", "{topic}-{group}"])
-@pytest.mark.parametrize("verdict", VERDICTS, ids=repr)
-def test_every_copy_and_event_is_the_sidecars(verdict: Outcome, prefix: str) -> None:
+@pytest.mark.parametrize("verdict", VERDICTS, ids=lambda verdict: repr(verdict)[:40])
+def test_every_copy_and_event_is_the_sidecars(verdict: Verdict | None, prefix: str) -> None:
     rules = rules_of(topic_prefix=prefix)
     rows = [main_row(), main_row(timestamp=-1), *(retried_row(rules, times=times) for times in (1, 3, 4, 9))]
     for row in rows:
-        assert list(ours(row, rules, verdict).writes) == sidecars(row, rules, verdict)
+        assert ours(row, rules, verdict).writes == sidecars(row, rules, verdict)
 
 
 def test_the_ladders_last_delay_repeats_up_to_max_reconsume_times() -> None:
     rules = rules_of()
-    topics = [ours(retried_row(rules, times=times), rules, retry()).writes[0].topic for times in range(5)]
+    topics = [ours(retried_row(rules, times=times), rules, retry()).writes[0][0] for times in range(5)]
     names = [rules.names.level(delay, "orders") for delay in (1_000, 2_000, 60_000, 60_000)]
     assert topics == [*names, rules.names.dlq("orders")]
 
 
 def test_a_wait_below_the_shortest_level_takes_that_one_and_keeps_its_due_time() -> None:
     rules = build_rules("billing", ["orders"], ladder=["10s"], levels=["5s", "10s"])
-    copy = ours(main_row(), rules, retry(delay="1s")).writes[0]
-    life = parse_retry_headers(copy.headers, rules.topics, NOW + 10**10)
-    assert copy.topic == "billing-RETRY-5s"
+    topic, _, _, headers = ours(main_row(), rules, retry(delay="1s")).writes[0]
+    life = parse_retry_headers(headers, rules.topics, NOW + 10**10)
+    assert topic == "billing-RETRY-5s"
     assert isinstance(life, RetryState)
     assert life.due_at == NOW + 1_000
 
 
 def test_a_success_at_once_writes_nothing_and_a_success_after_a_retry_one_event() -> None:
     rules = rules_of()
-    assert ours(main_row(), rules, None) == Routed("commit")
-    (event,) = ours(retried_row(rules), rules, None).writes
-    told = decode_event(event.value)
+    assert ours(main_row(), rules, None) == Result("commit", fresh=True, writes=[])
+    ((topic, key, value, _),) = ours(retried_row(rules), rules, None).writes
+    told = decode_event(value)
     assert isinstance(told, Event)
-    assert (event.topic, event.key, told.state, told.times) == (rules.names.events, b"orders:3:1024", "COMMIT", 1)
+    assert (topic, key, told.state, told.times) == (rules.names.events, b"orders:3:1024", "COMMIT", 1)
 
 
 @pytest.mark.parametrize(
@@ -132,12 +138,10 @@ def test_a_record_on_a_hop_is_sent_on_and_not_handled(rest: int, level: int) -> 
     row = retried_row(rules, due=NOW + rest)
     routed = before_handling(parse(row, rules, NOW), rules, NOW)
     assert routed is not None
-    (copy,) = routed.writes
-    before, after = (
-        parse_retry_headers(headers, rules.topics, NOW + 10**10) for headers in (row.headers, copy.headers)
-    )
-    assert (routed.outcome, copy.topic) == ("hop", rules.names.level(level, "orders"))
-    assert (before, row.key, row.value) == (after, copy.key, copy.value)
+    ((topic, key, value, hopped),) = routed.writes
+    before, after = (parse_retry_headers(headers, rules.topics, NOW + 10**10) for headers in (row.headers, hopped))
+    assert (routed.outcome, topic) == ("hop", rules.names.level(level, "orders"))
+    assert (before, row.key, row.value) == (after, key, value)
 
 
 @pytest.mark.parametrize("rest", [-5, 0, 1, 1_000])
@@ -168,7 +172,7 @@ def test_broken_headers_of_ours_are_dead_lettered_unseen_as_the_sidecar_does(bro
         core.Partition(row.topic, row.partition), row.offset, 1, row.timestamp, None, None, headers, None, taken.fault
     )
     condemned = decide.dead_letter_unreadable(record, policy_of(rules), NOW)
-    wanted = transition_records.writes_of(record, condemned, policy_of(rules), NOW)
+    wanted = written(transition_records.writes_of(record, condemned, policy_of(rules), NOW))
     routed = before_handling(taken, rules, NOW)
     assert routed is not None
     assert routed.outcome == "refused"
@@ -200,12 +204,12 @@ def test_a_retry_that_nobody_consumes_is_a_dead_letter_with_its_whole_life_after
     routed = before_handling(parse(row, rules, NOW), rules, NOW)
     assert routed is not None
     assert (routed.outcome, routed.writes) == ("dead_letter", stray_of_the_sidecar(row, rules))
-    event = decode_event(routed.writes[1].value)
+    event = decode_event(routed.writes[1][2])
     assert isinstance(event, Event)
     assert (event.id, event.times, event.redrives, event.reason) == ("returns:3:1024", 2, 1, "unknown-topic")
 
 
-def stray_of_the_sidecar(row: Read, rules: Rules) -> tuple[transition_records.Copy, ...]:
+def stray_of_the_sidecar(row: Read, rules: Rules) -> list[Written]:
     """What the sidecar writes of it once its level is over."""
     at_most = replace(policy_of(rules), unknown_topic=rules.unknown_topic)
     life = parse_retry_headers(row.headers, at_most, NOW + 10**10)
@@ -214,7 +218,7 @@ def stray_of_the_sidecar(row: Read, rules: Rules) -> tuple[transition_records.Co
     record = core.Record(source, row.offset, 1, row.timestamp, row.key, row.value, row.headers, life)
     decision = transitions.after_wait(record, at_most, NOW)
     assert isinstance(decision, transitions.Hop | transitions.DeadLetter)
-    return transition_records.writes_of(record, decision, at_most, NOW)
+    return written(transition_records.writes_of(record, decision, at_most, NOW))
 
 
 def postponed_row(rules: Rules, due: int, times: int = 0) -> Read:
@@ -224,12 +228,12 @@ def postponed_row(rules: Rules, due: int, times: int = 0) -> Read:
     return Read("billing-RETRY-1s", 1, 7, NOW - 3, b"k", None, headers)
 
 
-@pytest.mark.parametrize("verdict", VERDICTS, ids=repr)
+@pytest.mark.parametrize("verdict", VERDICTS, ids=lambda verdict: repr(verdict)[:40])
 @pytest.mark.parametrize("times", [0, 1])
-def test_what_a_sidecars_service_has_postponed_ends_as_it_does_there(verdict: Outcome, times: int) -> None:
+def test_what_a_sidecars_service_has_postponed_ends_as_it_does_there(verdict: Verdict | None, times: int) -> None:
     rules = rules_of()
     row = postponed_row(rules, NOW - 5, times)
-    assert list(ours(row, rules, verdict).writes) == sidecars(row, rules, verdict)
+    assert ours(row, rules, verdict).writes == sidecars(row, rules, verdict)
 
 
 def test_a_postponed_record_keeps_the_time_of_its_postponement_on_its_hop() -> None:
@@ -237,7 +241,7 @@ def test_a_postponed_record_keeps_the_time_of_its_postponement_on_its_hop() -> N
     row = postponed_row(rules, NOW + 3_000)
     routed = before_handling(parse(row, rules, NOW), rules, NOW)
     assert routed is not None
-    states = [parse_retry_headers(each, rules, NOW + 10**10) for each in (row.headers, routed.writes[0].headers)]
+    states = [parse_retry_headers(each, rules, NOW + 10**10) for each in (row.headers, routed.writes[0][3])]
     assert states[0] == states[1]
 
 
@@ -245,11 +249,11 @@ def test_a_header_key_that_is_not_utf_8_is_dead_lettered_with_key_and_value() ->
     rules = rules_of()
     routed = before_handling(parse(main_row([("a\ufffd", b"1")]), rules, NOW), rules, NOW)
     assert routed is not None
-    copy = routed.writes[0]
-    names = [key for key, _ in copy.headers]
-    assert (copy.topic, copy.key, copy.value) == ("billing-DLQ", b"\x00k", b"v")
+    topic, key, value, headers = routed.writes[0]
+    names = [name for name, _ in headers]
+    assert (topic, key, value) == ("billing-DLQ", b"\x00k", b"v")
     assert "a\ufffd" not in names
-    assert ("RETRY_REASON", b"headers-unreadable") in copy.headers
+    assert ("RETRY_REASON", b"headers-unreadable") in headers
 
 
 def test_a_handler_gets_the_first_copys_place_and_its_own_headers() -> None:

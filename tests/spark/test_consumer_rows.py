@@ -10,11 +10,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import Row
 
 from reconsume.spark.consumer import done_rows, due_rows, for_each_record, passed_rows, retry_rows
-from reconsume.spark.consumer.handling import COLUMNS, handling
+from reconsume.spark.consumer.handling import Judge, ask_each, handle_rows
 from reconsume.spark.consumer.record import Record
-from reconsume.spark.consumer.rows import verdict_of, writes_after
+from reconsume.spark.consumer.rows import failure_of, writes_after
 from reconsume.spark.consumer.rules import build_rules
 from reconsume.spark.consumer.verdict import retry
+from reconsume.spark.consumer.workers import COLUMNS
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import Headers, RetryState
 
@@ -62,13 +63,13 @@ def row(record: tuple[Any, ...], **more: Any) -> Row:
 @pytest.mark.parametrize(("columns", "verdict"), ASKED, ids=str)
 def test_a_row_asks_as_a_verdict_does(columns: dict[str, Any], verdict: dict[str, Any]) -> None:
     for record in RECORDS[:4]:
-        by_handler = handling(lambda _record: retry(**verdict), RULES)(row(record))
-        assert writes_after(RULES, verdict_of)(row(record, **columns)) == by_handler.writes
+        [by_handler] = handle_rows(ask_each(lambda _record: retry(**verdict), Judge(RULES)), [row(record)], RULES)
+        assert writes_after(RULES, failure_of)(row(record, **columns)) == by_handler.writes
 
 
 def test_what_may_not_be_handled_is_not_written_as_handled() -> None:
     for record in RECORDS[4:]:
-        assert writes_after(RULES, verdict_of)(row(record)) == []
+        assert writes_after(RULES, failure_of)(row(record)) == []
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from reconsume.spark.consumer.rules import build_rules
-from reconsume.spark.consumer.verdict import retry
 from reconsume.topics.levels import Exponential, build_ladder
 
 
@@ -39,6 +38,7 @@ def test_a_ladder_is_read_as_in_the_policy(ladder: Any, spec: Any) -> None:
         {"topics": []},
         {"topics": ["billing-RETRY"]},
         {"topic_prefix": "{x}"},
+        {"failure_text": "body"},
     ],
     ids=repr,
 )
@@ -59,8 +59,3 @@ def test_levels_are_the_ladders_or_a_list_as_the_sidecar_has_them() -> None:
 def test_with_a_prefix_per_topic_each_topic_has_its_levels() -> None:
     rules = build_rules("billing", ["orders", "bills"], levels=["5s"], topic_prefix="{topic}-{group}")
     assert rules.levels == {"orders-billing-RETRY-5s": 5_000, "bills-billing-RETRY-5s": 5_000}
-
-
-def test_a_delay_that_is_no_duration_is_refused_where_it_is_written() -> None:
-    with pytest.raises(ValueError, match="not a duration"):
-        retry(delay="90")

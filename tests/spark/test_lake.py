@@ -35,10 +35,10 @@ def test_what_is_no_name_is_refused(spark: SparkSession, name: str) -> None:
 
 def test_a_table_that_is_created_has_the_columns_of_the_view(spark: SparkSession) -> None:
     rows = schema.with_timestamps(view.newest(view.view(view.events(batch(spark, written([EVENT]))).good)))
-    named = StructType.fromDDL(lake.columns_ddl())
-    assert named.simpleString() == rows.schema.simpleString()
-    by_day = StructType.fromDDL(lake.columns_ddl(is_partitioned=True))
-    assert by_day.names == [*named.names, "day"]
+    named = StructType.fromDDL(lake.columns_ddl()).simpleString()
+    assert named == rows.schema.simpleString()
+    by_day = StructType.fromDDL(lake.columns_ddl(is_partitioned=True)).simpleString()
+    assert by_day == f"{named.removesuffix('>')},day:date>"
 
 
 def test_a_missing_table_or_column_is_named_before_the_first_batch(spark: SparkSession) -> None:

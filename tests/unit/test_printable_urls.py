@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconsume.sidecar.masking import MASK, text_without_secrets, url_without_secrets
+from reconsume.topics.masking import MASK, text_without_secrets, url_without_secrets
 
 SECRET = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=12).map("S3".__add__)
 

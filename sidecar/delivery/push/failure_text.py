@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.outcome import Failed, Rejected
 from reconsume.sidecar.delivery.push.batch_verdicts import WholeRefused
 from reconsume.sidecar.delivery.verdict import FailureText, VerdictHeaders, is_encoded
-from reconsume.sidecar.masking import text_without_secrets
+from reconsume.topics.masking import text_without_secrets
 from reconsume.topics.reasons import one_line
 
 FIRST_CHARACTERS = 1_024

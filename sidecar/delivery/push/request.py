@@ -21,8 +21,8 @@ from reconsume.sidecar.delivery.envelope import NOT_A_RECORDS_OWN, Letter, encod
 from reconsume.sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, Forward, Own
 from reconsume.sidecar.delivery.push.settings import PushSettings
 from reconsume.sidecar.delivery.push.target import Target
-from reconsume.sidecar.masking import url_without_secrets
 from reconsume.topics.attempt import attempt_of, retry_state_of
+from reconsume.topics.masking import url_without_secrets
 from reconsume.topics.retry_headers import RetryState
 
 ENVELOPE_TYPE = "application/vnd.reconsume+json"

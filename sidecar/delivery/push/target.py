@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from reconsume.sidecar.masking import url_without_secrets
+from reconsume.topics.masking import url_without_secrets
 
 USUAL_PORTS = {"http": 80, "https": 443}
 LOOPBACK_NAME = "localhost"

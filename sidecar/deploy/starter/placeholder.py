@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from reconsume.sidecar.deploy.starter.configuration import PULL, RELAY, Answers
-from reconsume.sidecar.masking import url_without_secrets
+from reconsume.topics.masking import url_without_secrets
 
 IMAGE = "python:3.13-slim-trixie"
 """The base of the sidecar's own image, so that it is often on the machine already."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,33 +28,32 @@ COMPARED = tuple(name for name in Event.__struct_fields__ if name not in ("text"
 """The fields that each event has, and each row of the Spark job."""
 POLL = 0.1
 _ROW = msgspec.json.Decoder(ViewRow)
-SUMS = "stats/metadata"
-"""The file in the checkpoint that exists once the sums begin, which is when the first batch of the view is done."""
+FIRST_BATCH = "the first batch is done"
+"""What the job's log says once later events are shown at once."""
 
 
 def start_job(
-    crew: ProcessGroup, home: Path, bootstrap: str, group: str, jars: Sequence[Path], say: Callable[[str], None]
+    crew: ProcessGroup, bootstrap: str, group: str, jars: Sequence[Path], say: Callable[[str], None]
 ) -> Child:
     """Start the job, and wait until its first batch is done: later events are then shown at once.
 
     Waits as long as there is progress. `say`: called now and then with how far the job is. Raises SetupError.
     """
-    checkpoint = home / "checkpoint"
-    words = ("--groups", group, "--bootstrap", bootstrap, "--checkpoint", str(checkpoint), "--trigger", "1s")
+    words = ("--groups", group, "--bootstrap", bootstrap, "--trigger", "1s")
     job = crew.start("view", "reconsume.spark", "run", *words, "--jars", ",".join(map(str, jars)))
     patience, began = Patience(STILL_SECONDS), time.monotonic()
     said_at = began
-    while not (checkpoint / SUMS).exists():
+    while FIRST_BATCH not in job.log.read_text("utf-8", errors="replace"):
         job.check()
         now = time.monotonic()
-        if patience.note(steps_of(job, checkpoint), now):
+        if patience.note(job.log.stat().st_size, now):
             raise SetupError(
                 f"the view's job has not moved for {STILL_SECONDS:.0f} s, {now - began:.0f} s after its start:",
                 job.log_tail(),
             )
         if now - said_at >= TELL_EVERY:
             said_at = now
-            say(f"Spark starts: {now - began:.0f} s, {steps_of(job, checkpoint)[1]} files of its checkpoint")
+            say(f"Spark starts: {now - began:.0f} s")
         time.sleep(POLL)
     return job
 
@@ -73,12 +71,6 @@ class Patience:
         if self._moved_at is None or steps != self._steps:
             self._steps, self._moved_at = steps, now
         return now - self._moved_at > self._seconds
-
-
-def steps_of(job: Child, checkpoint: Path) -> tuple[int, int]:
-    """Return how far the start of the job is: bytes of its log, files of its checkpoint."""
-    # os.walk passes over folders that are removed meanwhile.
-    return job.log.stat().st_size, sum(len(files) for *_, files in os.walk(checkpoint))
 
 
 class View:

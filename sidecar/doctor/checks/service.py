@@ -32,9 +32,9 @@ from reconsume.sidecar.delivery.push.settings import PushSettings
 from reconsume.sidecar.delivery.push.target import Target, parse_target
 from reconsume.sidecar.delivery.verdict import HTML
 from reconsume.sidecar.doctor.findings import Finding, fail, ok, warn
-from reconsume.sidecar.masking import url_without_secrets
 from reconsume.sidecar.settings.deliver import Deliver, Subscription
 from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.masking import url_without_secrets
 from reconsume.topics.reasons import reason_text
 
 # --- its address -----------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.credentials.tls import distrust
 from reconsume.sidecar.kafka.errors import sentence_of
-from reconsume.sidecar.masking import text_without_secrets
+from reconsume.topics.masking import text_without_secrets
 
 TRY_SECONDS = 6.0
 """Seconds within which a broker must have answered. A login that fails is known after 1.1 s, silence after 4 s."""

@@ -42,9 +42,9 @@ def plain(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in VALUE} | none | {"updated_at": 0}
 
 
-@pytest.mark.parametrize("using", ["delta", "iceberg"])
+@pytest.mark.parametrize(("using", "own"), [("delta", False), ("delta", True), ("iceberg", False)])
 def test_the_table_is_the_fold_of_all_events_whenever_the_job_is_killed(
-    kafka: Broker, group: str, tmp_path: Path, using: str
+    kafka: Broker, group: str, tmp_path: Path, using: str, own: bool
 ) -> None:
     needed, topic, random = jars(using), f"{group}-RETRY-EVENTS", Random(7)
     events = [event for number in range(RECORDS) for event in history(Random(number), group, number)]
@@ -53,7 +53,7 @@ def test_the_table_is_the_fold_of_all_events_whenever_the_job_is_killed(
     for event in disturbed(random, events):  # without a key: also in the wrong order
         producer.produce(topic, encode_event(event))
     assert producer.flush(30) == 0
-    with LakeJob(kafka.bootstrap, topic, using, tmp_path, needed) as job:
+    with LakeJob(kafka.bootstrap, topic, using, tmp_path, needed, own) as job:
         for number in range(1, KILLS + 1):
             job.start(BATCH)
             until(lambda least=number: job.batches() > least, SECONDS, f"batch {number} begins")

@@ -23,6 +23,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from reconsume.topics.events import State
+from reconsume.topics.reasons import reason_class
 from tests.flow.view.page_session import Session
 from tests.support.deadline import until
 from tests.support.kafka.broker import embedded
@@ -131,7 +132,7 @@ class Reader:
     def copies(self, *topics: str) -> Counter[str]:
         """How often each reason is in these topics of the group."""
         rows = (row for topic in topics for row in dump(self.bootstrap, f"billing-{topic}"))
-        return Counter(str(dict(row.headers)["RETRY_REASON"], "utf-8") for row in rows)
+        return Counter(reason_class(str(dict(row.headers)["RETRY_REASON"], "utf-8")) for row in rows)
 
     def states(self) -> set[str]:
         """The states of the records in the group's view topic; none before it exists."""
@@ -180,7 +181,7 @@ class TestInOrder:
         (tmp_path / "examples").symlink_to(ROOT / "examples")
         (tmp_path / "dist").mkdir()
         shutil.copy(wheel, tmp_path / "dist")
-        by_handler, by_table, by_frames = (b for b in blocks("spark-consumers.md") if b.language == "python")
+        by_handler, try_it, by_table, by_frames = (b for b in blocks("spark-consumers.md") if b.language == "python")
         files = [block for block in blocks("spark-consumers.md") if block.file]
         topics, cluster = (block for block in blocks("spark-consumers.md") if block.language == "sh")
         for block in files:
@@ -198,6 +199,7 @@ class TestInOrder:
             )
             assert "shipped c-1" in session.said()
 
+            session.run(reader.own(try_it.text))
             produce(bootstrap, "orders", [Out(SOLD_OUT)])
             rows = reader.own(by_table.text)
             session.run(rows)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.masking import MASK
 from reconsume.sidecar.settings.kafka import FIXED, LIMITS
 from reconsume.sidecar.settings.load import effective, load, load_with_origins
+from reconsume.topics.masking import MASK
 from tests.support.sidecar.settings import good, problems, write_good
 
 SECRETS = [
