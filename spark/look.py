@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SECONDS = 10.0
-"""Seconds that the brokers may take for the whole look."""
+"""Seconds that the brokers may take for the first answer."""
 RECORDS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
@@ -73,6 +73,7 @@ def look(
                     f"Kafka at {servers} shows no topic {events}: there is no group {group}, or this user has no right "
                     "to see it (DESCRIBE on the topic)"
                 )
+        with client.starting():  # Kafka answers: what else is asked may take as long as at a start of the job
             return VisibleTopics(topics, not any(client.first_offsets(client.partitions([events], [])).values()))
     except UnansweredError as why:
         raise NoAnswerError(f"Kafka at {servers} does not answer: {why}") from why
