@@ -20,9 +20,8 @@ OURS = ("sidecar", "topics", "spark", "once")
 PUBLIC = [
     "reconsume.once",
     "reconsume.spark",
-    *(f"reconsume.spark.{name}" for name in ("checkpoint", "consumer", "lake", "session", "stats", "tables", "upsert", "view")),
-    "reconsume.spark.testing",
-    "reconsume.spark.job",
+    *(f"reconsume.spark.{name}" for name in ("checkpoint", "consumer", "lake", "session", "stats", "tables")),
+    *(f"reconsume.spark.{name}" for name in ("testing", "upsert", "view", "job")),
 ]
 IMPORT_EVERYTHING = """
 import importlib, pkgutil, sys
