@@ -57,6 +57,8 @@ CAUSE = ("reason", "text")
 COUNTS = ("times", "redrives", "cycle")
 CONTENT = ("key", "value", "headers")
 ATTEMPT = ("id", *COUNTS)
+POSITION = ("from_topic", "from_partition", "from_offset")
+HOW = "write a duration such as 2h, or a time such as 2026-11-29T10:00:00Z"
 WAITING = (State.WAITING_RETRY.value, State.REDRIVEN.value)
 """The states of records that are not done, and are no dead letters."""
 REPLACED = "\ufffd"
@@ -224,23 +226,22 @@ def bounds_of(since: Moment | None, until: Moment | None) -> Bounds:
 
 def epoch_ms(name: str, moment: Moment, now: datetime) -> int:
     """Return a time in epoch ms. Raises ValueError, with the argument's name, if it is not one, or has no zone."""
-    at = moment
-    if isinstance(moment, str):
-        try:
-            at = timedelta(milliseconds=parse_duration(moment))
-        except ValueError:
-            try:
-                at = datetime.fromisoformat(moment)
-            except ValueError:
-                raise ValueError(f"{name}: {moment[:40]!r} is not a time: {HOW}") from None
-    if isinstance(at, timedelta):
-        at = now - at
-    if not isinstance(at, datetime) or at.tzinfo is None:
-        raise ValueError(f"{name}: {str(moment)[:40]!r} is not a time with a zone: {HOW}")
-    return int(at.timestamp() * 1000)
+    try:
+        at = at_of(moment) if isinstance(moment, str) else moment
+        at = now - at if isinstance(at, timedelta) else at
+        if isinstance(at, datetime) and at.tzinfo is not None:
+            return int(at.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(f"{name}: {str(moment)[:40]!r} is not a time with a zone: {HOW}")
 
 
-HOW = "write a duration such as 2h, or a time such as 2026-11-29T10:00:00Z"
+def at_of(text: str) -> timedelta | datetime:
+    """Return the time that a text means. Raises ValueError or OverflowError if it means none."""
+    try:
+        return timedelta(milliseconds=parse_duration(text))
+    except ValueError:
+        return datetime.fromisoformat(text)
 
 
 def read(spark: SparkSession, source: Mapping[str, str], *, stream: bool = False) -> DataFrame:
@@ -259,15 +260,12 @@ def with_headers(raw: DataFrame, group: str) -> DataFrame:
     # Not deterministic for Spark: it would call the function for each of the columns.
     parsed = fn.udf(lambda headers: parse_headers(headers, group), PARSED, useArrow=False).asNondeterministic()
     position = [fn.col(name.removeprefix("from_")).alias(name) for name in POSITION]
-    read = raw.select(
+    records = raw.select(
         "key", "value", fn.unix_millis("timestamp").alias("died_at"), *position, parsed("headers").alias("p")
     )
     own = fn.concat_ws(":", *POSITION)
-    known = read.select("key", "value", "died_at", *POSITION, "p.*").withColumn("id", fn.coalesce("id", own))
+    known = records.select("key", "value", "died_at", *POSITION, "p.*").withColumn("id", fn.coalesce("id", own))
     return known.withColumns({name: schema.moment(name) for name in ("died_at", "first_failed_at")})
-
-
-POSITION = ("from_topic", "from_partition", "from_offset")
 
 
 def parse_headers(headers: Iterable[Any] | None, group: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from reconsume.sidecar.observability.metric_sources import Sources
 from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.view.follower import ViewFollower
-from reconsume.sidecar.view.query_pool import QueryPool, age
+from reconsume.sidecar.view.query import QueryPool, age
 from reconsume.sidecar.view.source import Source
 
 STOPPED_WITHIN = 2.0

@@ -15,6 +15,7 @@ from msgspec.structs import replace as replace_state
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from reconsume.sidecar.dlq.letters import MOST_REDRIVES, Eligibility
 from reconsume.spark import tables, view
 from reconsume.spark.errors import GroupNotFoundError
 from reconsume.topics.dead_letter_headers import EDITED, dead_letter_headers
@@ -177,6 +178,11 @@ def test_each_dead_letter_has_the_state_by_which_the_command_line_lists_it(
     assert (rows[b"broken"]["reason"], rows[b"broken"]["text"]) == ("bad-header", "x")
 
 
+def test_the_states_are_those_of_the_command_line() -> None:
+    assert {*STATES.values(), "forgotten"} == set(Eligibility)
+    assert tables.MOST_REDRIVES == MOST_REDRIVES
+
+
 def test_a_dead_letter_has_all_that_its_record_had(spark: SparkSession, group: GroupTopics) -> None:
     row = by_value(tables.dead_letters(spark, group.bootstrap, group.group))[MIB]
     assert (row["id"], row["topic"], row["partition"], row["offset"]) == (f"{group.main}:0:3", group.main, 0, 3)
@@ -227,7 +233,7 @@ def test_tables_are_bounded_by_time_also_where_no_record_is_as_new(spark: SparkS
     assert {row["offset"] for row in later.select("offset").collect()} == {20, 22}
 
 
-@pytest.mark.parametrize("wrong", ["5x", "2026-11-29", "2026-11-29T10:00:00", datetime(2026, 1, 1), 5])
+@pytest.mark.parametrize("wrong", ["5x", "9999999999d", "2026-11-29", "2026-11-29T10:00:00", datetime(2026, 1, 1), 5])
 def test_what_is_no_time_with_a_zone_is_refused_by_name(spark: SparkSession, wrong: Any) -> None:
     for table in (tables.dead_letters, tables.waiting, tables.events):
         with pytest.raises(ValueError, match=r"^until: .* is not a time.*: write a duration such as 2h, or a time"):

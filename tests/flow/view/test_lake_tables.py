@@ -17,7 +17,7 @@ from reconsume.spark.view import VALUE
 from reconsume.topics.events import encode_event
 from tests.flow.view.lake_job import LakeJob
 from tests.support.deadline import until
-from tests.support.event_histories import disturbed, history, truth
+from tests.support.event_histories import as_told, disturbed, history, truth
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic
 
@@ -39,7 +39,7 @@ def jars(using: str) -> list[Path]:
 def plain(row: dict[str, Any]) -> dict[str, Any]:
     """A row but for its place, and for when Kafka was given its event; times that are not there as in the topics."""
     none = {"due": row["due"] or 0, "timestamp": -1 if row["timestamp"] is None else row["timestamp"]}
-    return {name: row[name] for name in VALUE} | none | {"updated_at": 0}
+    return as_told({name: row[name] for name in VALUE} | none | {"updated_at": 0})
 
 
 @pytest.mark.parametrize(("using", "own"), [("delta", False), ("delta", True), ("iceberg", False)])

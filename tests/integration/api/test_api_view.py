@@ -16,8 +16,7 @@ from reconsume.sidecar.errors import BusyError
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.sidecar.view.copy import ViewCopy, open_copy
 from reconsume.sidecar.view.follower import CopyStatus
-from reconsume.sidecar.view.query import ViewQuery
-from reconsume.sidecar.view.query_pool import MOST_WAITING, QueryPool
+from reconsume.sidecar.view.query import MOST_WAITING, QueryPool, ViewQuery
 from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.storm import Rule
 from reconsume.topics.events import State
