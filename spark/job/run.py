@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyspark
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from reconsume.spark.errors import JobError, sentence_of
@@ -118,7 +118,7 @@ def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -
             if not stop.is_set():
                 end_in_time(1)
                 code = 1
-                say(f"ended: {sentence_of(error)}")
+                say(f"ended: {reason_of(error)}")
     if code == 0:
         say("stopped")
     return code
@@ -154,6 +154,13 @@ def _run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal, 
             line_at = time.monotonic() + LINE_SECONDS
             if line := work.line(LINE_SECONDS):
                 say(line)
+
+
+def reason_of(error: Exception) -> str:
+    """Return why the job ends, as one sentence."""
+    if isinstance(error, (Py4JError, ConnectionError)) and not isinstance(error, Py4JJavaError):
+        return f"Spark's Java process has ended, or does not answer ({sentence_of(error)})"
+    return sentence_of(error)
 
 
 def say(text: str) -> None:

@@ -135,7 +135,7 @@ def test_a_query_that_dies_or_a_java_process_that_is_killed_ends_the_job_with_1_
     first = world.group("first")
     world.job.java().kill()
     assert world.job.process.wait(GONE_SECONDS) == 1
-    assert "view: ended: " in world.job.log()
+    assert "view: ended: Spark's Java process has ended" in world.job.log()
     assert BROKEN_CALL not in world.job.log(), "one sentence, and not Py4J's stacks"
     world.job.await_gone()
     until(lambda: not list(world.folder.glob("reconsume-view-*")), SOON, "what the killed one kept on disk is gone")

@@ -27,7 +27,7 @@ from tests.support.proof.load import Load, uneven
 from tests.support.proof.quiet import await_quiet
 from tests.support.sidecar.view_process import GONE_SECONDS, SELDOM, START_SECONDS, Batches, ViewProcess
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]  # Spark is started seven times
 
 RATE = 60
 """Records a second; a good third of them fails."""
