@@ -2,11 +2,14 @@
 
 For a job that handles a batch as a table, with joins and aggregates and no call for each record. Each function is
 DataFrame to DataFrame and evaluates nothing. What follows from an outcome `handling.py` decides, as for a handler.
+
+`parsed` and `split` divide a frame into good rows and failed ones, which have a `reason` for `retry_rows`. Both frames
+are evaluated from the same rows, so each row is in exactly one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -29,6 +32,12 @@ from reconsume.spark.consumer.verdict import USUAL_RETRY
 from reconsume.spark.consumer.workers import WRITE, column_of, columns
 from reconsume.topics.durations import parse_duration
 
+PARSED, REASON = "parsed", "reason"
+"""The columns that `parsed` and `split` add."""
+NO_VALUE, BAD_VALUE = "no-value", "bad-value"
+"""The reasons of `parsed`."""
+CORRUPT = "_corrupt_record"
+"""The field in which Spark's JSON functions keep a text that they cannot read by the schema."""
 ATTEMPT = StructType(
     [
         StructField("id", StringType(), nullable=False),
@@ -105,6 +114,56 @@ def done_rows(taken: DataFrame, rules: Rules) -> DataFrame:
     handled are left out.
     """
     return _written(taken, columns(taken), writes_after(rules, lambda _row: None))
+
+
+def parsed(frame: DataFrame, schema: StructType | str) -> tuple[DataFrame, DataFrame]:
+    """Return the rows whose `value` is a JSON object of a schema, and those that failed.
+
+    `schema` is a StructType, or DDL such as `id BIGINT, customer STRING`. The good rows have the columns of `frame` and
+    `parsed`, a struct; a field that is missing, or null, is null. The failed rows have the columns of `frame` and
+    `reason`: `no-value` for null, and `bad-value` for what is not UTF-8, not a JSON object, or has a field of another
+    type. Spark ignores what follows a whole object.
+
+    Raises ValueError if the frame has a column `parsed` or `reason`, or if the schema has a field `_corrupt_record` or
+    is a type without fields.
+    """
+    fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    _check_new(frame, PARSED, REASON)
+    if not isinstance(fields, StructType) or CORRUPT in fields.names:
+        raise ValueError(f"a schema has fields, such as `id BIGINT, customer STRING`, and none of them is {CORRUPT}")
+    text = f.col("value").cast("string")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    json = f.from_json(text, StructType([*fields.fields, StructField(CORRUPT, StringType())]), options)
+    # Null, too, for a value of nothing but spaces.
+    is_bad = json.isNull() | json[CORRUPT].isNotNull() | ~f.is_valid_utf8(text)
+    reason = f.when(text.isNull(), NO_VALUE).when(is_bad, BAD_VALUE)
+    good = frame.where(reason.isNull()).withColumn(PARSED, f.struct(*[json[name].alias(name) for name in fields.names]))
+    return good, frame.withColumn(REASON, reason).where(f.col(REASON).isNotNull())
+
+
+def split(frame: DataFrame, expectations: Mapping[str, Column | str]) -> tuple[DataFrame, DataFrame]:
+    """Return the rows that meet all expectations, and those that do not.
+
+    `expectations` are conditions, as SQL or columns, by name: `{"has-customer": "customer is not null"}`. A condition
+    that is null is not met. The good rows have the columns of `frame`; the failed rows have them and `reason`, the name
+    of the first expectation, in the mapping's order, that is not met.
+
+    A condition must give the same each time (no `rand()`). One that raises ends the query: `try_cast` never does.
+    Raises ValueError if there is no expectation, or the frame has a column `reason`.
+    """
+    if not expectations:
+        raise ValueError("name at least one expectation")
+    _check_new(frame, REASON)
+    conditions = ((name, f.expr(one) if isinstance(one, str) else one) for name, one in expectations.items())
+    unmet = [f.when(~f.coalesce(condition, f.lit(False)), f.lit(name)) for name, condition in conditions]
+    reason = f.coalesce(*unmet)
+    return frame.where(reason.isNull()), frame.withColumn(REASON, reason).where(f.col(REASON).isNotNull())
+
+
+def _check_new(frame: DataFrame, *names: str) -> None:
+    """Raise ValueError if the frame has one of the columns already."""
+    if there := [name for name in names if name in frame.columns]:
+        raise ValueError(f"the frame has a column {there[0]} already: rename it first")
 
 
 def failure_of(row: Row) -> Failed:
