@@ -28,7 +28,7 @@ import psutil
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from reconsume.spark import schema, session, stats, view
+from reconsume.spark import schema, session, view
 from reconsume.spark.checkpoint import write_plainly
 
 QUIET = {"spark.log.level": "ERROR"}
@@ -57,7 +57,6 @@ class Result(NamedTuple):
     cpu_us: float
     rate: float
     rss: int
-    state_rows: int
     small_cpu_ms: float
     small_written: float
 
@@ -98,14 +97,13 @@ class Peak:
 
 QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "view": (view.outputs, "append"),
-    "stats": (lambda raw: stats.records(stats.sums(schema.events(raw).good)), "update"),
     "parse": (lambda raw: schema.events(raw).good.select(fn.to_json(fn.struct(*schema.FIELDS))), "append"),
 }
 
 
 def measure(query: str, folder: Path, keys: int, batches: int, small: int) -> Result:
     """Run one query over the input and take the figures of all batches but the first ones."""
-    spark = session.build("bench", options=QUIET)
+    spark = session.build("bench", jars=(), options=QUIET)
     source = spark.read.option("recursiveFileLookup", "true").parquet(str(folder)).schema
     options = {"maxFilesPerTrigger": "1", "recursiveFileLookup": "true"}
     raw = spark.readStream.schema(source).options(**options).parquet(str(folder))
@@ -117,17 +115,15 @@ def measure(query: str, folder: Path, keys: int, batches: int, small: int) -> Re
         running = writer.option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds").start()
         before, first = when_done(running, warm)
         after, last = when_done(running, warm + batches - 1)
-        # A sweep of the state may be under way when the first of them begins.
         begin, fewest = when_done(running, last + max(1, small // 4))
         end, most = when_done(running, warm + batches - 1 + small)
         running.stop()
     count, few = (last - first) * BATCH, max(1, most - fewest)
-    rows = max((state.numRowsTotal for state in running.recentProgress[-1].stateOperators), default=0)
     spark.stop()
     seconds = after.seconds - before.seconds
     cpu_us = (after.cpu - before.cpu) / count * 1e6
     small_cpu_ms, small_written = (end.cpu - begin.cpu) / few * 1e3, (end.written - begin.written) / few
-    return Result(query, keys, count, cpu_us, count / seconds, peak.rss, rows, small_cpu_ms, small_written)
+    return Result(query, keys, count, cpu_us, count / seconds, peak.rss, small_cpu_ms, small_written)
 
 
 def when_done(running: Any, batches: int) -> tuple[Usage, int]:
@@ -154,7 +150,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--queries", nargs="+", default=["view", "stats"], choices=list(QUERIES))
+    parser.add_argument("--queries", nargs="+", default=["view"], choices=list(QUERIES))
     parser.add_argument("--batches", type=int, default=8, help="batches of 100 000 events that are measured")
     parser.add_argument("--small", type=int, default=16, help="batches of 1 000 events that follow")
     parser.add_argument("--before", type=Path, help="another working tree, whose view is measured too")
@@ -174,8 +170,8 @@ def report(given: argparse.Namespace) -> None:
         paths = [path.absolute() for path in (given.before, given.before_spark) if path is not None]
         runs.append(("view", f"view of {given.before.name}", paths))
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()}")
-    print("| query | keys | CPU µs an event | events/s | MB, peak | state rows | small batch: CPU ms | MB written |")
-    print("|---|---|---|---|---|---|---|---|")
+    print("| query | keys | CPU µs an event | events/s | MB, peak | small batch: CPU ms | MB written |")
+    print("|---|---|---|---|---|---|---|")
     for keys in given.keys:
         with tempfile.TemporaryDirectory() as folder:
             size = ("--keys", str(keys), "--batches", str(given.batches), "--small", str(given.small))
@@ -188,7 +184,7 @@ def report(given: argparse.Namespace) -> None:
 
 def row(name: str, found: Result) -> str:
     """One line of the table."""
-    large = (f"{found.cpu_us:.1f}", f"{found.rate:,.0f}", f"{found.rss / 2**20:,.0f}", f"{found.state_rows:,}")
+    large = (f"{found.cpu_us:.1f}", f"{found.rate:,.0f}", f"{found.rss / 2**20:,.0f}")
     small = (f"{found.small_cpu_ms:.0f}", f"{found.small_written / 1e6:.2f}")
     return f"| {name} | {found.keys:,} | " + " | ".join((*large, *small)) + " |"
 

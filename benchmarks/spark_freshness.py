@@ -131,7 +131,7 @@ def start_job(
     bootstrap: str, folder: Path, words: list[str], groups: tuple[str, ...] = ("--groups", GROUP)
 ) -> subprocess.Popen[bytes]:
     """The job, as users start it."""
-    sets = [f"--set=kafka={{bootstrap.servers: '{bootstrap}'}}", "--checkpoint", str(folder / "place")]
+    sets = [f"--set=kafka={{bootstrap.servers: '{bootstrap}'}}"]
     command = [sys.executable, "-m", "reconsume.sidecar", "view", "run", *groups, *sets, *words]
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "TMPDIR": str(folder)}
     return subprocess.Popen(command, cwd=folder, env=environ)

@@ -20,7 +20,7 @@ from reconsume.topics.names import Kind, Names
 from reconsume.topics.specs import Source, group_specs
 
 PREFIX = "life-"
-KINDS = (Kind.EVENTS, Kind.VIEW, Kind.STATS)
+KINDS = (Kind.EVENTS, Kind.VIEW)
 PULSE_SECONDS = 0.1
 
 
@@ -32,7 +32,7 @@ def names_of(number: int) -> Names:
 def make(bootstrap: str, numbers: Sequence[int]) -> None:
     """The topics of groups that the job reads and writes."""
     source = [Source("orders", 12, 1, 1_048_588, 1)]
-    specs = [spec for number in numbers for spec in group_specs(names_of(number), source, (1_000,))]
+    specs = [spec for number in numbers for spec in group_specs(names_of(number), source, (1_000,), rows=True)]
     topics = [NewTopic(s.name, s.partitions, s.replication, config=s.config) for s in specs if s.kind in KINDS]
     for first in range(0, len(topics), 30):
         cluster.make(bootstrap, topics[first : first + 30])
@@ -44,7 +44,7 @@ def make(bootstrap: str, numbers: Sequence[int]) -> None:
 def remove(bootstrap: str, number: int) -> None:
     """Delete these topics of a group."""
     names, admin = names_of(number), AdminClient({"bootstrap.servers": bootstrap})
-    for future in admin.delete_topics([names.events, names.view, names.stats]).values():
+    for future in admin.delete_topics([names.events, names.view]).values():
         future.result(30)
 
 

@@ -1,7 +1,6 @@
 """A Spark streaming job as a consumer of a group that reads due retries from the level topics itself: no sidecar.
 
-It needs confluent-kafka, pandas and pyarrow on the driver and the executors: `pip install '.[spark-source]'`
-in a clone of the repository.
+Driver and executors need the extra `spark`: `pip install '.[spark]'` in a clone of the repository.
 
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 examples/spark_gated.py \\
         --bootstrap localhost:9092 --group billing --topic orders --checkpoint /var/lib/billing/checkpoint

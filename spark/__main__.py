@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,23 +63,18 @@ def start(options: Run | Sql, kafka: dict[str, str]) -> int:
 
     Spark's modules load slowly, so they are imported after the arguments are checked.
     """
-    from reconsume.spark import java, query
-    from reconsume.spark.errors import GoneError, TakenError
+    from reconsume.spark import java
     from reconsume.spark.job import run as job
 
     java.silence_py4j_errors()
     master = options.master or ("" if java.submitted() else job.LOCAL)
     if isinstance(options, Sql):
+        from reconsume.spark import query
+
         return query.run(options, master, kafka)
     stop = job.StopSignal()
     stop.listen()
-    began = time.monotonic()
-    try:
-        return job.run(options, master, kafka, stop)
-    except TakenError as taken:
-        return say(str(taken), FAILED)
-    except GoneError as gone:
-        return job.after_death(options, time.monotonic() - began, gone, stop)
+    return job.run(options, master, kafka, stop)
 
 
 def say(sentence: str, code: int) -> int:

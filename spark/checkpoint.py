@@ -1,9 +1,12 @@
-"""The files of a checkpoint, on any file system: how Spark writes them, and how this package reads and changes them."""
+"""The files of a checkpoint, on any file system: how Spark writes them, and the topics in its offset log.
+
+The consumers use it; the job of the view has no checkpoint that lasts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import json
+from collections.abc import Collection
 from functools import reduce
 from typing import Any
 
@@ -13,7 +16,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from reconsume.spark.java import classes
-from reconsume.spark.renewal import forgotten, topics_in
 
 __all__ = ["write_plainly"]
 
@@ -23,6 +25,8 @@ PACKAGES = ("org.apache.spark.sql.execution.streaming", "org.apache.spark.sql.ex
 """The Java packages that have Spark's classes for checkpoint files: in 4.0, and in later versions."""
 PLAIN = "FileSystemBasedCheckpointFileManager"
 """The class that uses Hadoop's plainer interface. This package sets it only for a local disk."""
+HEAD_LINES = 2
+"""Lines of an entry of the offset log before those of its sources: its version, and a line about the batch."""
 
 
 def write_plainly(spark: SparkSession, checkpoint: str) -> None:
@@ -39,18 +43,6 @@ def write_plainly(spark: SparkSession, checkpoint: str) -> None:
     """
     if spark.conf.get(WRITTEN_BY, None) is None and scheme(spark, checkpoint) == "file":
         spark.conf.set(WRITTEN_BY, f"{manager_package(spark)}.{PLAIN}")
-
-
-@contextmanager
-def written_plainly(spark: SparkSession, checkpoint: str) -> Iterator[None]:
-    """Write the checkpoints of queries that are started in the `with` block as `write_plainly` would, and no others."""
-    before = spark.conf.get(WRITTEN_BY, None)
-    write_plainly(spark, checkpoint)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(WRITTEN_BY)
 
 
 def manager_package(spark: SparkSession) -> str:
@@ -73,66 +65,50 @@ def scheme(spark: SparkSession, checkpoint: str) -> str | None:
         return None  # the query that is started there reports the error, with its reason
 
 
-class Folder:
-    """A folder that holds checkpoints, read and written as Spark does it.
+class OffsetLog:
+    """The offset log of a checkpoint: at which offsets the last planned batch ends, and at which it begins.
 
-    Each file is written whole or not at all. `place` is the folder's path or URI. A query's checkpoint is a folder in
-    it, whose name is `query`; `.` is the folder itself. The constructor and all methods raise an error of Java as it
-    is: py4j.protocol.Py4JJavaError or pyspark.errors.PySparkException.
+    It is read and written as Spark does it, each file whole or not at all. `checkpoint` is the checkpoint's path or
+    URI. The constructor and all methods raise an error of Java as it is, py4j.protocol.Py4JJavaError or
+    pyspark.errors.PySparkException, and ValueError if an entry is not JSON.
     """
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        self._java, self._base = classes(spark), path.rstrip("/")
+    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
+        self._java, self._folder = classes(spark), f"{checkpoint.rstrip('/')}/offsets"
         settings = spark._jsparkSession.sessionState().newHadoopConf()
         package = manager_package(spark)
         if settings.get(WRITTEN_BY) == f"{package}.{PLAIN}":
             settings.unset(WRITTEN_BY)  # this class never replaces an existing file, and raises no error
         self._files = java_class(spark, f"{package}.CheckpointFileManager").create(self._path(""), settings)
 
-    def placed(self, query: str) -> frozenset[str]:
-        """Return the topics for which the query's checkpoint has offsets; an empty set if there is no checkpoint.
+    def topics(self) -> frozenset[str]:
+        """Return the topics for which the log has offsets; an empty set if there is no checkpoint."""
+        sources = (
+            source_of(line) or {} for number in self._last() for line in self._read(number).splitlines()[HEAD_LINES:]
+        )
+        return frozenset[str]().union(*sources)
 
-        These are the offsets at which the last planned batch begins and ends. Raises ValueError if an entry is not
-        JSON.
-        """
-        return frozenset[str]().union(*(topics_in(self.read(entry)) for entry in self._entries(query)))
+    def forget(self, topics: Collection[str]) -> None:
+        """Remove the offsets in `topics`. The query must not run."""
+        for number in self._last():
+            self._write(number, forgotten(self._read(number), topics))
 
-    def forget(self, query: str, topics: Collection[str]) -> None:
-        """Remove the offsets in `topics` from the query's checkpoint. The query must not run.
-
-        Raises ValueError if an entry is not JSON.
-        """
-        for entry in self._entries(query):
-            self.write(entry, forgotten(self.read(entry), topics))
-
-    def drop(self, query: str) -> None:
-        """Remove the query's checkpoint. The query must not run."""
-        self._files.delete(self._path(query))
-
-    def _entries(self, query: str) -> list[str]:
-        """Return the files with the offsets at which the last planned batch ends, and at which it begins."""
-        folder = f"{query}/offsets"
-        if not self._files.exists(self._path(folder)):
+    def _last(self) -> list[int]:
+        """Return the numbers of the last planned batch and of the one before it."""
+        if not self._files.exists(self._path("")):
             return []
-        names = [str(status.getPath().getName()) for status in self._files.list(self._path(folder))]
-        last = sorted((int(name) for name in names if name.isdecimal()), reverse=True)[:2]
-        return [f"{folder}/{number}" for number in last]
+        names = [str(status.getPath().getName()) for status in self._files.list(self._path(""))]
+        return sorted((int(name) for name in names if name.isdecimal()), reverse=True)[:2]
 
-    def read(self, name: str) -> str:
-        """Return the text of a file (UTF-8); an empty text if there is no such file."""
-        if not self._files.exists(self._path(name)):
-            return ""
-        stream = self._files.open(self._path(name))
+    def _read(self, number: int) -> str:
+        stream = self._files.open(self._path(str(number)))
         try:
             return str(self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
-    def write(self, name: str, text: str) -> None:
-        """Write a text into a file as UTF-8; a file that is there is replaced."""
-        self._files.mkdirs(self._path(name).getParent())
-        # Spark's own FileSystemBasedCheckpointFileManager never replaces a file, and raises no error.
-        stream = self._files.createAtomic(self._path(name), True)
+    def _write(self, number: int, text: str) -> None:
+        stream = self._files.createAtomic(self._path(str(number)), True)
         try:
             stream.write(bytearray(text.encode()))
         except BaseException:
@@ -141,4 +117,26 @@ class Folder:
         stream.close()
 
     def _path(self, name: str) -> Any:
-        return self._java.org.apache.hadoop.fs.Path(f"{self._base}/{name}")
+        return self._java.org.apache.hadoop.fs.Path(f"{self._folder}/{name}")
+
+
+def forgotten(entry: str, topics: Collection[str]) -> str:
+    """Return an entry of the offset log without the offsets in `topics`."""
+    lines = entry.split("\n")
+    return "\n".join(lines[:HEAD_LINES] + [source_without(line, topics) for line in lines[HEAD_LINES:]])
+
+
+def source_without(line: str, topics: Collection[str]) -> str:
+    """Return the line of one source without the offsets in `topics`."""
+    source = source_of(line)
+    if source is None or not source.keys() & set(topics):
+        return line
+    kept = {topic: offsets for topic, offsets in source.items() if topic not in topics}
+    return json.dumps(kept, separators=(",", ":"))
+
+
+def source_of(line: str) -> dict[str, Any] | None:
+    """Return the offsets, by topic, in the line of a Kafka source of Spark; None if the line is of another source."""
+    source = json.loads(line) if line.strip() not in ("", "-") else None
+    # The gated source of a consumer keeps its offsets one level deeper, and checks topic ids itself.
+    return source if isinstance(source, dict) and not source.keys() >= {"next", "dropped"} else None

@@ -1,35 +1,34 @@
-"""The Java process behind PySpark: access to its classes, its end, and the restart of the job after it has crashed."""
+"""The Java process behind PySpark: access to its classes, what it logs, and its end."""
 
 from __future__ import annotations
 
 import logging
 import os
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
-from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-
-from reconsume.spark.errors import GoneError, first_line
 
 STOP_SECONDS = 3.0
 """Seconds that Spark may take to stop. It waits for records that a broker does not take, for minutes if it must."""
 END_SECONDS = 3.0
-"""Seconds that the Java process may take to end before it is killed. Nothing in it is worth more time: positions are in
-Kafka, and a checkpoint's files are written whole or not at all."""
+"""Seconds that the Java process may take to end before it is killed. Nothing in it is worth more time."""
 BROKEN_CALL = "Exception while sending command."
 """The message that Py4J 0.10.9 logs to the root logger, with a traceback, for each call that gets no answer. Py4J then
 also raises."""
 CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 """The class of the connector that Spark finds as the format `kafka`."""
-DEATHS = "--deaths"
-"""The option by which the restarted program learns how many times in a row Java has crashed."""
+LOG_FILE = Path(__file__).with_name("log4j2.properties")
+"""What Java logs in the job's process: a task that was cut off says so in one line, and not in forty."""
+LOG_KINDS = ("properties", "xml", "yaml", "yml", "json", "jsn")
+"""The ends of names of configurations that Log4j finds in Spark's folder for them."""
 
 
 def silence_py4j_errors() -> None:
@@ -48,14 +47,18 @@ def classes(spark: SparkSession) -> Any:
 
 def versions(spark: SparkSession) -> str:
     """Return the versions of Spark, of its connector to Kafka and of Java, for the log."""
-    java = classes(spark)
-    loader = java.java.lang.Thread.currentThread().getContextClassLoader()
+    runtime = classes(spark).java.lang.System.getProperty("java.version")
+    # Without a connector each query that is started says so, with its reason.
+    return f"Spark {spark.version}, its Kafka connector {connector_of(spark) or 'missing'}, Java {runtime}"
+
+
+def connector_of(spark: SparkSession) -> str | None:
+    """Return the version of the session's connector to Kafka; None if it has none."""
+    loader = classes(spark).java.lang.Thread.currentThread().getContextClassLoader()
     try:
-        connector = str(loader.loadClass(CONNECTOR).getPackage().getImplementationVersion())
+        return str(loader.loadClass(CONNECTOR).getPackage().getImplementationVersion())
     except (Py4JJavaError, PySparkException):
-        connector = "missing"  # each query that is started says so, with its reason
-    runtime = java.java.lang.System.getProperty("java.version")
-    return f"Spark {spark.version}, its Kafka connector {connector}, Java {runtime}"
+        return None
 
 
 def submitted(environ: Mapping[str, str] = os.environ) -> bool:
@@ -64,6 +67,20 @@ def submitted(environ: Mapping[str, str] = os.environ) -> bool:
     Then Java is the parent process, and spark-submit chooses the master.
     """
     return "PYSPARK_GATEWAY_PORT" in environ
+
+
+def log_options(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the option by which Java logs as LOG_FILE says; none where Spark's log is configured by others.
+
+    It comes before all Java options of the user and of Spark's configuration, and is overridden by them. Log4j reads
+    the newer name of the property, `log4j2.configurationFile`, first.
+    """
+    home = environ.get("SPARK_HOME")
+    folder = environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
+    is_configured = folder is not None and any((Path(folder) / f"log4j2.{kind}").is_file() for kind in LOG_KINDS)
+    if is_configured or "LOG4J_CONFIGURATION_FILE" in environ or not LOG_FILE.is_file():
+        return ()
+    return (f"-Dlog4j.configurationFile={LOG_FILE.as_uri()}",)
 
 
 def end_java(spark: SparkSession) -> None:
@@ -76,48 +93,11 @@ def end_java(spark: SparkSession) -> None:
         spark.stop()
         return
     # It may hang, and nothing but the end of Java stops it then.
-    stopping = threading.Thread(target=suppressed, args=(spark.stop,), name="stop-spark", daemon=True)
+    stopping = threading.Thread(target=_stop, args=(spark,), name="stop-spark", daemon=True)
     stopping.start()
     stopping.join(STOP_SECONDS)
-    end(process)
-    stopping.join(STOP_SECONDS)
-
-
-def suppressed(act: Callable[[], None]) -> None:
-    """Call `act` and drop its error."""
-    with suppress(Exception):
-        act()
-
-
-@contextmanager
-def raising_gone() -> Iterator[None]:
-    """Raise GoneError for each error by which Py4J reports that Java does not answer, or PySpark that it did not start.
-
-    An error that Java itself raises stays as it is. A call that is running when Java crashes ends in a plain Py4JError:
-    Py4J logs the network error and drops it.
-    """
-    try:
-        yield
-    except Py4JJavaError:
-        raise
-    except PySparkRuntimeError as gone:
-        if gone.getCondition() != "JAVA_GATEWAY_EXITED":
-            raise
-        raise GoneError("it ended before it could be reached") from gone
-    except (Py4JError, ConnectionError) as gone:
-        raise GoneError(first_line(gone)) from gone
-
-
-def java_process() -> subprocess.Popen[bytes] | None:
-    """Return the Java process that PySpark has started; None if there is none, or if Java is the parent process."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    return process if isinstance(process, subprocess.Popen) else None
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Close the process's standard input, which makes it end, and wait; kill it after END_SECONDS."""
     if process.stdin is not None:
-        process.stdin.close()
+        process.stdin.close()  # which makes it end
     try:
         process.wait(END_SECONDS)
     except subprocess.TimeoutExpired:
@@ -125,13 +105,12 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def start_anew(deaths: int) -> NoReturn:
-    """Replace this process by a new run of the same program, which starts its own Java process.
+def _stop(spark: SparkSession) -> None:
+    with suppress(Exception):
+        spark.stop()
 
-    The process id stays the same, and so the parent process stays too. `deaths` is the number of crashes in a row.
-    """
-    arguments = list(sys.orig_argv[1:])
-    if DEATHS in arguments:
-        arguments = arguments[: arguments.index(DEATHS)]
-    sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, *arguments, DEATHS, str(deaths)])
+
+def java_process() -> subprocess.Popen[bytes] | None:
+    """Return the Java process that PySpark has started; None if there is none, or if Java is the parent process."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process if isinstance(process, subprocess.Popen) else None

@@ -1,29 +1,14 @@
-"""The Kafka topics that hold the present state of one group, and the options of every read from Kafka. Pure functions.
+"""How the topics end that Spark jobs read or write, and the options of every read from Kafka. Pure.
 
-The topics that the job reads are chosen by `groups.Plan`.
+The topics that the job reads are chosen by `job.groups.planned`, those of a table by `look.py`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-
-from reconsume.topics.names import Names, check_name
 
 EVENTS_SUFFIX = "-RETRY-EVENTS"
 VIEW_SUFFIX = "-RETRY-VIEW"
-STATS_SUFFIX = "-RETRY-STATS"
-
-
-def present(group: str) -> dict[str, str]:
-    """Return the option of Spark's Kafka source that selects the topics of a group's present state.
-
-    These are its events topic, and its view topic if there is one. The option is a pattern of exact names. A topic that
-    is named and missing would be an error, and the view may not exist yet. Raises ValueError if Kafka does not allow
-    the name of the group's events topic.
-    """
-    check_name(Names(group).events)
-    return {"subscribePattern": f"{re.escape(group)}(?:{EVENTS_SUFFIX}|{VIEW_SUFFIX})"}
 
 
 def reading(bootstrap: str, options: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -39,5 +24,7 @@ def reading(bootstrap: str, options: Mapping[str, str] | None = None) -> dict[st
         # If retention deletes events before the job has read them, the job must go on. A later event repairs the row,
         # and the lost events are counted.
         "failOnDataLoss": "false",
+        # With a `startingTimestamp`, a partition without a newer record has nothing to read; by default it is an error.
+        "startingOffsetsByTimestampStrategy": "latest",
         **(options or {}),
     }

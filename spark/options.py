@@ -17,34 +17,24 @@ from reconsume.topics.durations import parse_duration
 from reconsume.topics.names import check_name
 
 TRIGGER = "1s"
-SLOW_TRIGGER = "30s"
-"""The sums are of minutes and lag by their watermark. If their query ran more often, it would take the CPU of the view,
-which is the only one whose batches must be quick."""
-SUMS_DELAY = "10m"
 MAX_OFFSETS = 50_000
-MAX_FAILURES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The options of `run`. Durations are ms."""
+    """The options of `run`; `trigger` is ms."""
 
-    checkpoint: str
     groups: tuple[str, ...]
     pattern: str | None
     kafka_properties: str | None
     bootstrap: str | None
     master: str | None
-    sums_delay: int
     trigger: int
-    slow_trigger: int
     max_offsets: int
-    max_failures: int
     bad_topic: str | None
     metrics_listen: tuple[str, int] | None
     jars: tuple[str, ...]
     conf: tuple[tuple[str, str], ...]
-    deaths: int
 
     def reads(self) -> str:
         """Return a description of the groups whose events are read."""
@@ -112,16 +102,10 @@ def add_run(run: argparse.ArgumentParser) -> None:
     which = run.add_mutually_exclusive_group(required=True)
     which.add_argument("--groups", type=groups, metavar="A,B", help="the groups")
     which.add_argument("--pattern", type=regex, metavar="REGEX", help="every group whose whole name matches")
-    run.add_argument("--checkpoint", required=True, metavar="DIR", help="where the sums keep their state")
-    run.add_argument("--sums-delay", type=duration, default=SUMS_DELAY, help="how late an event may be and still count")
     run.add_argument("--trigger", type=duration, default=TRIGGER, help="how often the view is brought up to date")
-    run.add_argument("--slow-trigger", type=duration, default=SLOW_TRIGGER, help="the same for the sums")
     run.add_argument("--max-offsets", type=count, default=MAX_OFFSETS, help="records in one batch at most")
-    run.add_argument("--max-failures", type=count, default=MAX_FAILURES, help="failures in a row, then the job ends")
     run.add_argument("--bad-topic", type=topic, metavar="TOPIC", help="where events that are none go; else to the log")
     run.add_argument("--metrics-listen", type=address, metavar="HOST:PORT", help="Prometheus metrics")
-    # The job itself sets this option when it restarts after its Java process has crashed.
-    run.add_argument("--deaths", type=int, default=0, help=argparse.SUPPRESS)
     add_common(run)
 
 

@@ -1,21 +1,35 @@
-"""Run one SQL query over the present state of a group, as the table `view`, and print the result as JSON lines."""
+"""Run one SQL query over the tables of a group, and print the result as JSON lines.
+
+The tables are `view` (`view.table`), and `dead_letters`, `waiting` and `events` (`tables.py`). Only those are made that
+the query may name: so a topic that is missing, or that this user may not see, fails no other query.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
-from reconsume.spark import view
+from reconsume.spark import tables, view
+from reconsume.spark.errors import GroupNotFoundError, NoAnswerError
 from reconsume.spark.java import end_java
 from reconsume.spark.options import Sql
 from reconsume.spark.session import build, java_folder
 
+TABLES: Mapping[str, Callable[..., DataFrame]] = {
+    "view": view.table,
+    "dead_letters": tables.dead_letters,
+    "waiting": tables.waiting,
+    "events": tables.events,
+}
+"""The tables, by their names in SQL."""
 SETTINGS = {
     "spark.log.level": "OFF",
     # The process runs for seconds. The second compiler and G1 would cost more time than they save.
@@ -37,13 +51,16 @@ def _run(options: Sql, master: str, kafka: Mapping[str, str]) -> int:
     jars = [Path(jar) for jar in options.jars]
     spark = build("reconsume-sql", jars=jars, master=master, options=SETTINGS | dict(options.conf))
     try:
-        servers = kafka["kafka.bootstrap.servers"]
-        view.table(spark, servers, options.group, kafka).createOrReplaceTempView("view")
+        for name, table in TABLES.items():
+            if name in options.query.lower():
+                table(spark, kafka["kafka.bootstrap.servers"], options.group, options=kafka).createOrReplaceTempView(
+                    name
+                )
         result = spark.sql(options.query)
         emit(distinct(result.columns))
         for row in result.toLocalIterator():
             emit(list(row))
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JJavaError, GroupNotFoundError, NoAnswerError, ValueError) as error:
         emit({"error": sentence(error)})
         return 1
     finally:
@@ -53,7 +70,18 @@ def _run(options: Sql, master: str, kafka: Mapping[str, str]) -> int:
 
 def emit(value: object) -> None:
     """Print a value as one line of JSON; a value that JSON has no type for is printed as text."""
-    sys.stdout.write(f"{json.dumps(value, default=str, ensure_ascii=False)}\n")
+    sys.stdout.write(f"{json.dumps(value, default=text_of, ensure_ascii=False)}\n")
+
+
+def text_of(value: object) -> str:
+    """Return the text for a value that JSON has no type for: a time in UTC and ISO 8601, bytes read as UTF-8."""
+    match value:
+        case datetime():  # PySpark gives it in the zone of this process
+            return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        case bytes() | bytearray():
+            return value.decode(errors="replace")
+        case _:
+            return str(value)
 
 
 def distinct(columns: Sequence[str]) -> list[str]:
@@ -69,7 +97,7 @@ def distinct(columns: Sequence[str]) -> list[str]:
     return named
 
 
-def sentence(error: PySparkException | Py4JJavaError) -> str:
+def sentence(error: Exception) -> str:
     """Return the first line of an error's text, without the query plan and the stack trace that follow it."""
     message = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
     text = next((line.strip() for line in message.splitlines() if line.strip()), type(error).__name__)

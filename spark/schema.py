@@ -1,4 +1,8 @@
-"""Parse records of event topics strictly: good events, and bad ones with the reason. Pure, Spark's built-ins only.
+"""The form of the documented topics, and a strict parser of event topics: good events, and bad ones with the reason.
+
+EVENT, VIEW_ROW and BAD_EVENT are the values of records of `<group>-RETRY-EVENTS`, of `<group>-RETRY-VIEW` and of the
+topic for bad events, for `from_json(col("value").cast("string"), schema.EVENT)`. They say what a value has, and check
+nothing; `events` and `view_rows` do. All functions are pure and use Spark's built-ins only.
 
 Every record that `topics.events.decode_event` refuses is refused here too; that function decides the form of an event.
 In addition, an event is bad in these cases:
@@ -21,6 +25,16 @@ from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from reconsume.spark.names import EVENTS_SUFFIX, VIEW_SUFFIX
 from reconsume.topics.events import AHEAD, LARGEST, RANKS
@@ -55,6 +69,10 @@ CYCLE = "cycle"
 OPTIONAL = ("text", "retries", "last_failed_at", "parked", CYCLE)
 """Fields that an event may have behind `v`, or null, in the order in which the sidecar writes them. Rows do not carry
 the text, nor `parked`: of such a record nothing is due."""
+TIMES = ("due", "at", "timestamp", "first_failed_at", "last_failed_at", "updated_at")
+"""The columns that are times. In the topics they are BIGINT, in epoch ms."""
+LATEST_TIME = 253_370_764_800_000
+"""Epoch ms of 9999-01-01. A later time is null in a TIMESTAMP: Python and SQL cannot show it in every zone."""
 POSITION = ("topic", "partition", "offset")
 ORIGIN = (*(f"from_{name}" for name in POSITION), "written_at")
 """The position of an event's own record, and the time when it was written there (epoch ms)."""
@@ -67,13 +85,49 @@ SURROGATE_PAIR = r"(?i)\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}"
 SURROGATE = r"(?i)\\ud[89a-f]"
 
 
+def kind(name: str) -> str:
+    """Return the type that a field must have, as `schema_of_variant` writes it."""
+    if name == "parked":
+        return "BOOLEAN"
+    return "STRING" if name in (*TEXTS, "state", "level", "text") else "BIGINT"
+
+
+def struct_of(fields: Sequence[str]) -> StructType:
+    """Return the type of a JSON object with these fields, all of which may be null."""
+    types: dict[str, DataType] = {"STRING": StringType(), "BOOLEAN": BooleanType(), "BIGINT": LongType()}
+    return StructType([StructField(name, types[kind(name)]) for name in fields])
+
+
+EVENT = struct_of((*FIELDS, "v", *OPTIONAL))
+"""The value of a record of `<group>-RETRY-EVENTS`, in the order in which the sidecar writes its fields.
+
+All times are BIGINT, in epoch ms. The fields behind `v` may be missing.
+"""
+VIEW_ROW = struct_of(("v", *FIELDS, *HISTORY, *ROW_ONLY, CYCLE))
+"""The value of a record of `<group>-RETRY-VIEW`. All times are BIGINT, in epoch ms. `cycle` is missing where it is 0.
+
+A topic has several rows of a record: `view.present` keeps the one that counts.
+"""
+BAD_EVENT = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("fault", StringType()),
+    ]
+)
+"""The value of a record of the topic for bad events (`--bad-topic`): where the record is, its time, what is wrong."""
+
+
 class Parsed(NamedTuple):
     """Records of event topics, split into good events and bad ones.
 
-    `good` has the columns FIELDS, HISTORY and CYCLE (`view.VALUE` gives their types), and ORIGIN: `from_topic` STRING,
-    `from_partition` INT, `from_offset` BIGINT, `written_at` BIGINT (epoch ms). HISTORY is null where an event leaves it
-    out. A query over it reports OBSERVED. `bad` has `topic`, `partition`, `offset` and `timestamp` of the record as
-    Spark's Kafka source gives them, and `fault` STRING, a short sentence.
+    `good` has the columns FIELDS, HISTORY, CYCLE and `text`, with the types of EVENT, and ORIGIN: `from_topic` STRING,
+    `from_partition` INT, `from_offset` BIGINT, `written_at` BIGINT (epoch ms). HISTORY and `text` are null where an
+    event leaves them out, and `text` in rows of the view. A query over it reports OBSERVED. `bad` has `topic`,
+    `partition`, `offset` and `timestamp` of the record as Spark's Kafka source gives them, and `fault` STRING, a short
+    sentence.
     """
 
     good: DataFrame
@@ -124,11 +178,11 @@ def view_rows(raw: DataFrame) -> Parsed:
 def split_good_bad(records: DataFrame, more: tuple[str, ...] = ()) -> Parsed:
     """Split parsed records by their `fault`."""
     bad = records.where(fn.col("fault").isNotNull()).select(*bad_columns())
-    return Parsed(records.where(fn.col("fault").isNull()).select(*FIELDS, *HISTORY, *more, CYCLE, *ORIGIN), bad)
+    return Parsed(records.where(fn.col("fault").isNull()).select(*FIELDS, *HISTORY, *more, CYCLE, "text", *ORIGIN), bad)
 
 
 def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
-    """Parse every record into the columns FIELDS, HISTORY, `more` (BIGINT), CYCLE, ORIGIN, `record_time` and `fault`.
+    """Parse each record into the columns FIELDS, HISTORY, `more`, CYCLE, `text`, ORIGIN, `record_time` and `fault`.
 
     With `more` it is a row of the view, else an event. `fault` is null if the record is good.
 
@@ -145,7 +199,7 @@ def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
         clock(raw).alias("now"),
         "value",
         fn.col("value").cast("string").alias("record_text"),
-        fn.from_json(fn.col("value").cast("string"), types(order)).alias("event"),
+        fn.from_json(fn.col("value").cast("string"), struct_of(order)).alias("event"),
     )
     # `from_json` accepts numbers as text, and JSON that goes on after its end. So a value counts as usual only if
     # writing it again gives the same text; all others take the strict way, which is bounded.
@@ -155,7 +209,22 @@ def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
     fault = fn.coalesce(*(fn.when(bad, fn.lit(sentence)) for sentence, bad in faults(suffix, needed)))
     source = (written.alias("written_at"), fn.col("record_time"), fault.alias("fault"))
     cycle = fn.coalesce(CYCLE, fn.lit(0)).alias(CYCLE)
-    return event.select(*FIELDS, *HISTORY, *more, cycle, *ORIGIN[:3], *source)
+    text = (fn.lit(None).cast("string") if more else fn.col("text")).alias("text")
+    return event.select(*FIELDS, *HISTORY, *more, cycle, text, *ORIGIN[:3], *source)
+
+
+def with_timestamps(frame: DataFrame) -> DataFrame:
+    """Return the frame with each of its columns TIMES as TIMESTAMP in place of BIGINT.
+
+    A time that a record does not have (0, and −1 for a Kafka timestamp), or of the year 9999 or later, is null.
+    """
+    return frame.withColumns({name: moment(name) for name in TIMES if name in frame.columns})
+
+
+def moment(ms: str) -> Column:
+    """Return a column of epoch ms as TIMESTAMP; null if it is no time that a person can read."""
+    # The condition is inside: outside, Spark may compute what overflows before it looks at the condition.
+    return fn.timestamp_millis(fn.when(fn.col(ms).between(1, LATEST_TIME - 1), fn.col(ms)))
 
 
 def written_again(event: Column, optional: Sequence[str]) -> Column:
@@ -166,18 +235,6 @@ def written_again(event: Column, optional: Sequence[str]) -> Column:
     there = fn.to_json(fn.struct(*(event[name].alias(name) for name in optional)))
     behind = fn.when(there == "{}", "}").otherwise(fn.concat(fn.lit(","), fn.substr(there, fn.lit(2))))
     return fn.concat(fn.substr(needed, fn.lit(1), fn.length(needed) - 1), behind)
-
-
-def types(fields: Sequence[str]) -> str:
-    """Return the types of the fields, as DDL."""
-    return ", ".join(f"`{name}` {kind(name)}" for name in fields)
-
-
-def kind(name: str) -> str:
-    """Return the type that a field must have, as `schema_of_variant` writes it."""
-    if name == "parked":
-        return "BOOLEAN"
-    return "STRING" if name in (*TEXTS, "state", "level", "text") else "BIGINT"
 
 
 def variant() -> Column:

@@ -1,4 +1,4 @@
-"""Build the Spark session, and set memory, state store and time zone, each with its reason.
+"""Build the Spark session, and set memory and time zone, each with its reason.
 
 Only this module changes the process's environment, which the JVM and Spark's Python workers inherit.
 """
@@ -6,14 +6,16 @@ Only this module changes the process's environment, which the JVM and Spark's Py
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyspark
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 __all__ = ["build"]
 
@@ -23,17 +25,6 @@ SETTINGS: dict[str, str] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    # A changelog of each batch is smaller than a snapshot. But before Spark 4.1 an aggregation drops its store after
-    # each batch (SPARK-51955). The next batch then loads a snapshot and all changes since, of a minute or more.
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": (
-        "false" if pyspark.__version__.startswith("4.0.") else "true"
-    ),
-    # RocksDB uses memory outside the heap: without a bound, the sums of many minutes would take gigabytes.
-    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
-    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -47,24 +38,56 @@ LOCAL: dict[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 """The settings of a session whose master is local."""
+JARS = ("spark.jars", "spark.jars.packages")
+"""The settings by which a user names jars."""
+PREPARE = """
+import sys
+from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.java.spark_job import prepare
+try:
+    print(*prepare(), sep="\\n")
+except ReconsumeError as error:
+    sys.exit(str(error))
+"""
+"""The program that prints the paths of the connector's jars."""
 JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
 """The environment variable with Java options of which Spark's own settings override each."""
 
 
 def build(
-    name: str, *, jars: Sequence[Path] = (), master: str = "local[2]", options: Mapping[str, str] | None = None
+    name: str,
+    *,
+    jars: Sequence[Path] | None = None,
+    master: str = "local[2]",
+    options: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return the Spark session of this process; start it if there is none.
 
-    `name` is the name of the Spark application. `jars` are the paths of the Kafka connector's jars; Spark resolves and
-    downloads nothing. `master` is Spark's master URL; an empty text leaves the choice to spark-submit. `options` are
-    Spark settings, name to text, and override SETTINGS and LOCAL.
+    `name` is the name of the Spark application. `jars` are the paths of the Kafka connector's jars; None takes the ones
+    that `reconsume view run` uses: those of the lock file, downloaded once, checked and cached. `master` is Spark's
+    master URL; an empty text leaves the choice to spark-submit. `options` are Spark settings, name to text, and
+    override SETTINGS and LOCAL; with `spark.jars` or `spark.jars.packages` among them no jars are looked for.
 
-    It also sets the environment variables MALLOC_ARENA_MAX and PYSPARK_PYTHON if they are not set.
+    A session that is there is returned as it is. Nothing changes in it; a warning names each of `options` and `jars`
+    that it does not have. A new session also sets the environment variables MALLOC_ARENA_MAX and PYSPARK_PYTHON if they
+    are not set.
 
-    Raises pyspark.errors.PySparkRuntimeError if Java does not start.
+    Raises RuntimeError with Spark Connect, or if the jars cannot be had. Raises pyspark.errors.PySparkRuntimeError if
+    Java does not start.
     """
-    # glibc gives each thread its own arena; with RocksDB this doubles the driver's memory.
+    if is_remote():
+        raise RuntimeError(
+            "build starts Spark with Java in this process, and this is a client of Spark Connect: take the session of "
+            "SparkSession.builder.getOrCreate(), whose server has Spark's Kafka connector"
+        )
+    wanted = dict(options or {})
+    # Only here: a client of Spark Connect has no Py4J.
+    from reconsume.spark.java import submitted
+
+    if (there := SparkSession.getActiveSession() or SparkSession._instantiatedSession) is not None:
+        warn_of_rest(there, wanted, jars or ())
+        return there
+    # glibc gives each thread an arena of its own, which makes the driver's memory grow.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     # Otherwise Spark's workers run the `python3` of PATH, not the Python of this process.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -74,18 +97,47 @@ def build(
         builder = builder.master(master)
     if master.startswith("local"):
         settings |= LOCAL
+    if jars is None and not submitted() and wanted.keys().isdisjoint(JARS):
+        jars = connector_jars()
     if jars:
         settings["spark.jars"] = ",".join(str(jar) for jar in jars)
-    for key, value in {**settings, **(options or {})}.items():
+    for key, value in {**settings, **wanted}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def warn_of_rest(spark: SparkSession, wanted: Mapping[str, str], jars: Sequence[Path]) -> None:
+    """Warn once of the settings and jars that a session which was there before does not have."""
+    from reconsume.spark.java import connector_of
+
+    loaded = {jar.rpartition("/")[2] for jar in spark.sparkContext.getConf().get("spark.jars", "").split(",")}
+    rest = [f"{key}={value}" for key, value in wanted.items() if spark.conf.get(key, None) != value]
+    rest += [str(jar) for jar in jars if Path(jar).name not in loaded]
+    if connector_of(spark) is None:
+        rest.append("Spark's Kafka connector, without which no table can be read")
+    if rest:
+        text = f"this process has a Spark session already, which stays as it is; it lacks {', '.join(rest)}"
+        warnings.warn(text, stacklevel=3)
+
+
+def connector_jars() -> list[Path]:
+    """Return the jars of Spark's Kafka connector from the cache, which is filled if it must be.
+
+    Raises RuntimeError, with the reason, if they cannot be had.
+    """
+    # In a process of its own, as the sidecar runs Spark jobs: the two share no code.
+    done = subprocess.run([sys.executable, "-P", "-c", PREPARE], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        why = done.stderr.strip().splitlines()[-1:] or ["it ended without a word"]
+        raise RuntimeError(f"Spark's Kafka connector cannot be had: {why[0]} (jars= names your own)")
+    return [Path(line) for line in done.stdout.splitlines()]
 
 
 @contextmanager
 def java_folder(*options: str) -> Iterator[None]:
     """Give the Java process that is started inside a temporary folder of its own, which goes with it.
 
-    Spark's folders in it (blocks, state stores, jars) stay where Java is killed or runs out of memory, and Java does
+    Spark's folders in it (blocks, jars) stay where Java is killed or runs out of memory, and Java does
     not read TMPDIR. A `spark.local.dir` of the user's comes before it, and so does `java.io.tmpdir` among the driver's
     options. `options` are more options of Java, which are overridden in the same way.
     """

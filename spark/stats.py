@@ -1,8 +1,8 @@
 """The sums: how many retried records changed their state, for each minute, topic, level and reason. Pure functions.
 
-A record begins to wait, is committed, is dead-lettered or is redriven. A row of a minute is written again whenever one
-of its counts has changed, so the running minute can be seen: readers keep the last row of each key. Sidecars write each
-event once, by transactions, so each record of an event topic counts.
+A record begins to wait, is committed, is dead-lettered or is redriven. Sidecars write each event once, by
+transactions, so each record of an event topic counts. `sums` is for your own queries, over a batch or a stream; no job
+of this package keeps sums.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from reconsume.spark.names import STATS_SUFFIX
 from reconsume.topics.view_record import COUNTED
 
-__all__ = ["records", "sums"]
+__all__ = ["sums"]
 
 DELAY = "10 minutes"
 """How long a minute stays open, as a Spark interval. An event that comes later is dropped, and its row is final."""
 KEYS = ("group", "minute", "topic", "level", "reason")
-"""Columns that the events are grouped by. `minute` (BIGINT) is the start of the minute in epoch ms; the others are
-STRING."""
+"""Columns that the events are grouped by. `minute` (TIMESTAMP) is the start of the minute; the others are STRING."""
 
 
 def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
@@ -44,20 +42,4 @@ def sums(good: DataFrame, delay: str = DELAY) -> DataFrame:
     counted = (
         happened.withWatermark("happened", delay).groupBy(minutes, "group", "topic", "level", "reason").agg(*counts)
     )
-    return counted.select(fn.unix_millis("window.start").alias("minute"), "*").select(*KEYS, *COUNTED)
-
-
-def records(sums: DataFrame) -> DataFrame:
-    """Return the rows of `sums` as records for Spark's Kafka sink: the columns key, value and topic, all STRING.
-
-    `key` is `minute|topic|level|reason`, with an empty text for a level of null. `value` is JSON with the version `v`
-    (1), KEYS and COUNTED; nulls are written. `topic` is `<group>-RETRY-STATS`.
-
-    Raises pyspark.errors.PySparkException if `sums` lacks a column.
-    """
-    level = fn.coalesce("level", fn.lit(""))
-    return sums.select(
-        fn.concat_ws("|", fn.col("minute").cast("string"), "topic", level, "reason").alias("key"),
-        fn.to_json(fn.struct(fn.lit(1).alias("v"), *KEYS, *COUNTED), {"ignoreNullFields": "false"}).alias("value"),
-        fn.concat(fn.col("group"), fn.lit(STATS_SUFFIX)).alias("topic"),
-    )
+    return counted.select(fn.col("window.start").alias("minute"), "*").select(*KEYS, *COUNTED)

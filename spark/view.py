@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from reconsume.spark import names, schema
-from reconsume.spark.names import VIEW_SUFFIX
-from reconsume.spark.schema import CYCLE, FIELDS, HISTORY, ROW_ONLY, Parsed
+from reconsume.spark import schema
+from reconsume.spark.look import VisibleTopics, look, read_batch, state_topics
+from reconsume.spark.names import EVENTS_SUFFIX, VIEW_SUFFIX, reading
+from reconsume.spark.schema import CYCLE, Parsed
 from reconsume.topics.events import FAILURES, RANKS
+from reconsume.topics.names import Names
 
 __all__ = ["VALUE", "events", "newest", "outputs", "present", "records", "table", "view"]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-VALUE = (*FIELDS, *HISTORY, *ROW_ONLY, CYCLE)
-"""The columns of the view, in the order of its JSON.
+VALUE = tuple(name for name in schema.VIEW_ROW.names if name != "v")
+"""The columns of the view, in the order of its JSON (`schema.VIEW_ROW`) and with its types: times are epoch ms.
 
-`times`, `redrives`, `cycle`, `partition`, `offset` and `retries` are BIGINT. `due`, `at`, `timestamp`,
-`first_failed_at`, `last_failed_at` and `updated_at` are BIGINT, in epoch ms. All others are STRING. `level` is a
-duration such as `10s`, and null if there is none.
+`level` is a duration such as `10s`, and null if there is none.
 """
 ORDER_KEY = ("cycle", "redrives", "times", "rank", "at", "from_view", "from_partition", "from_offset")
 """The order of events: the first five columns as in `topics.events.order`, then the position of the event's own record.
@@ -130,38 +130,75 @@ def view_topic() -> Column:
     return fn.concat(fn.col("group"), fn.lit(VIEW_SUFFIX))
 
 
-def present(raw: DataFrame) -> DataFrame:
-    """Return the present state, one row (VALUE) for each record, from records of event topics and of view topics.
+def rows(raw: DataFrame, *, has_view: bool = True) -> DataFrame:
+    """Return the row of each good record of event topics and of view topics, as a batch: VALUE, `text` and `place`.
 
-    `raw` is a batch with the columns of Spark's Kafka source. Events are kept for days, the view for weeks: the rows of
-    the view topic hold the last state of records whose events were deleted. Bad records are left out.
+    `raw` has the columns of Spark's Kafka source, and without `has_view` no records of view topics: Spark then compiles
+    half as much, which takes longer than to read some thousand records. `text` STRING is what the service said of the
+    failure; null if it said nothing, and in rows of view topics. Bad records are left out.
 
     Raises pyspark.errors.PySparkException if `raw` lacks a column.
     """
     is_view = fn.col("topic").endswith(VIEW_SUFFIX)
-    rows = view(events(raw.where(~is_view)).good)
-    remembered = schema.view_rows(raw.where(is_view)).good.select(*VALUE, order_key())
-    return newest(rows.unionByName(remembered)).select(*VALUE)
+    # Without the metrics of `events`: a query over two tables would have two of one name, which Spark refuses.
+    event_rows = schema.split_good_bad(schema.parse(raw.where(~is_view), EVENTS_SUFFIX)).good
+    event_rows = event_rows.select(*row_columns(), "text", order_key())
+    if not has_view:
+        return event_rows
+    remembered = schema.view_rows(raw.where(is_view)).good.select(*VALUE, "text", order_key())
+    return event_rows.unionByName(remembered)
+
+
+def present(raw: DataFrame) -> DataFrame:
+    """Return the present state, one row (VALUE) for each record, from records of event topics and of view topics.
+
+    `raw` is a batch with the columns of Spark's Kafka source. Events are kept for days, the view for weeks: the rows of
+    the view topic hold the last state of records whose events were deleted. Bad records are left out. Times are epoch
+    ms; `schema.with_timestamps` makes TIMESTAMP of them.
+
+    Raises pyspark.errors.PySparkException if `raw` lacks a column.
+    """
+    return newest(rows(raw)).select(*VALUE)
 
 
 def newest(rows: DataFrame) -> DataFrame:
-    """Return one row for each record, the one with the greatest `place`: the columns VALUE and `place`.
+    """Return one row for each record, the one with the greatest `place`: all columns of `rows`, `place` the last.
 
     `rows` is a batch of `view`, such as `foreachBatch` gives. All rows of a record are in one partition of the result.
     """
-    latest = rows.groupBy("group", "id").agg(fn.max(fn.struct("place", *VALUE)).alias("latest"))
-    return latest.select(*(fn.col(f"latest.{name}").alias(name) for name in (*VALUE, "place")))
+    columns = [name for name in rows.columns if name != "place"]
+    latest = rows.groupBy("group", "id").agg(fn.max(fn.struct("place", *columns)).alias("latest"))
+    return latest.select(*(fn.col(f"latest.{name}").alias(name) for name in (*columns, "place")))
 
 
-def table(spark: SparkSession, bootstrap: str, group: str, options: Mapping[str, str] | None = None) -> DataFrame:
-    """Return the group's present state as a batch DataFrame: one row (VALUE) for each record.
+def table(
+    spark: SparkSession,
+    bootstrap: str,
+    group: str,
+    options: Mapping[str, str] | None = None,
+    *,
+    missing_ok: bool = False,
+) -> DataFrame:
+    """Return the group's present state as a batch DataFrame: one row for each record that has failed at least once.
 
-    The state is the one in Kafka when Spark reads it. `bootstrap` is Kafka's address, `host:port`, or several of them
-    separated by commas. `options` are added to those of Spark's Kafka source, such as `kafka.security.protocol`. The
-    result is empty if the group has no topics.
+    The columns are VALUE, with times as TIMESTAMP: null where there is no time, such as `due` of a parked record. The
+    state is the one in Kafka when Spark reads it. It is complete since the oldest record in the group's events topic (7
+    days, as `topics apply` makes it), and with a view topic since the oldest one there (37 days).
 
-    Raises ValueError if Kafka would not allow the name of the group's events topic. Raises
+    `bootstrap` is Kafka's address, `host:port`, or several of them separated by commas. `options` are added to those of
+    Spark's Kafka source, such as `kafka.security.protocol`.
+
+    Raises ValueError if Kafka would not allow the name of the group's events topic. Raises errors.NoAnswerError if
+    Kafka does not answer within 10 s, and errors.GroupNotFoundError if it shows this user no events topic of the group;
+    with `missing_ok` the table is then empty. With Spark Connect neither is raised: a missing group is empty. Raises
     pyspark.errors.PySparkException if Spark refuses an option or has no Kafka connector.
     """
-    source = {**names.reading(bootstrap, options), **names.present(group)}
-    return present(spark.read.format("kafka").options(**source).load())
+    source = reading(bootstrap, options)
+    visible = look(spark, source, group, missing_ok=missing_ok)
+    return schema.with_timestamps(newest(read_rows(spark, source, visible, group)).select(*VALUE))
+
+
+def read_rows(spark: SparkSession, source: Mapping[str, str], visible: VisibleTopics | None, group: str) -> DataFrame:
+    """Return the `rows` of a group's topics, as a batch. `visible`: what a look has shown."""
+    has_view = visible is None or Names(group).view in visible.topics
+    return rows(read_batch(spark, {**source, **state_topics(visible, group)}), has_view=has_view)

@@ -112,8 +112,8 @@ class GroupShape(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The topics of the Spark job's rows and sums. Without the job there are none."""
-        return (self.names.view, self.names.stats) if self.source == "spark" else ()
+        """The topic of the Spark job's rows. Without the job there is none."""
+        return (self.names.view,) if self.source == "spark" else ()
 
 
 READ, WRITE, CREATE = Operation.READ, Operation.WRITE, Operation.CREATE
@@ -166,7 +166,7 @@ def service(group: GroupShape) -> Iterator[Permission]:
 
 
 def spark(group: GroupShape) -> Iterator[Permission]:
-    """Yield the rights of the view's job: it reads events, and writes present states and sums (contract 11.6).
+    """Yield the rights of the view's job: it reads events, and writes present states (contract 11.6).
 
     Spark's reader joins no group. Its progress is committed under another name. A group without the job has no user for
     it.
@@ -175,7 +175,7 @@ def spark(group: GroupShape) -> Iterator[Permission]:
         return
     names = group.names
     yield from on_topics([names.events], READ)
-    yield from on_topics([names.view, names.stats], WRITE)
+    yield from on_topics([names.view], WRITE)
     yield on_group(names.view_group, READ)
 
 
@@ -230,17 +230,14 @@ PEOPLE = frozenset({User.ADMIN, User.UI, User.ONCALL})
 
 
 def following(group: GroupShape) -> Iterator[Permission]:
-    """Yield the rights to read the view: its rows, or the events that it is made from.
+    """Yield the rights to read the view: the events, which the sums count, and the rows of the Spark job.
 
     The settings of its topics say how long a row is kept, and the events topic says how new the view is.
     """
     names = group.names
-    yield from on_topics([names.events], DESCRIBE_CONFIGS)
+    yield from on_topics([names.events, *group.rows], READ, DESCRIBE_CONFIGS)
     if group.rows:
-        yield from on_topics(group.rows, READ, DESCRIBE_CONFIGS)
         yield on_group(names.view_group, DESCRIBE)
-    else:
-        yield from on_topics([names.events], READ)
 
 
 def redriving(names: Names) -> Iterator[Permission]:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import msgspec
 
 from reconsume.topics.events import AHEAD, FAILURES, BadEvent, Event, Order, State, decode_event, order
-from reconsume.topics.retry_headers import LARGEST_COUNT
 from reconsume.topics.view_record import COUNTED, MINUTE, StatsRow, ViewRow
 
 
@@ -99,9 +98,3 @@ def sums_of(events: Iterable[Event]) -> dict[SumsKey, StatsRow]:
 def _row(group: str, key: SumsKey, counts: Mapping[State, int]) -> StatsRow:
     waiting, committed, dead, redriven = (counts[state] for state in COUNTED.values())
     return StatsRow(group, *key, waiting, committed, dead, redriven)
-
-
-def added(one: StatsRow, other: StatsRow) -> StatsRow:
-    """Return the sums of two rows with one key. A count stays at its largest value."""
-    counts = {name: min(getattr(one, name) + getattr(other, name), LARGEST_COUNT) for name in COUNTED}
-    return msgspec.structs.replace(one, **counts)

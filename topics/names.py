@@ -53,7 +53,6 @@ class Kind(enum.StrEnum):
     DLQ = "dlq"
     EVENTS = "events"
     VIEW = "view"
-    STATS = "stats"
     POLICY = "policy"
 
 
@@ -108,11 +107,6 @@ class Names(msgspec.Struct, frozen=True):
         return f"{self.group}-RETRY-VIEW"
 
     @property
-    def stats(self) -> str:
-        """The compacted topic of sums."""
-        return f"{self.group}-RETRY-STATS"
-
-    @property
     def policy(self) -> str:
         """The compacted topic of the group's policy."""
         return f"{self.group}-RETRY-POLICY"
@@ -161,7 +155,6 @@ class Names(msgspec.Struct, frozen=True):
             self.ready: Kind.READY,
             self.events: Kind.EVENTS,
             self.view: Kind.VIEW,
-            self.stats: Kind.STATS,
             self.policy: Kind.POLICY,
         }
 

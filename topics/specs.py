@@ -19,8 +19,6 @@ MOST_PARTITIONS = 6
 levels × replicas. More than six instances share the levels together. A topic that has more partitions is sound."""
 EVENTS_PARTITIONS = 6
 """Partitions of events and the view. They are enough for several Spark tasks; each record is small."""
-SINGLE_PARTITION = 1
-"""Partitions of the sums, which have few records."""
 POLICY_PARTITIONS = 2
 """Partitions of the policy topic. The first is the control log: what operators and instances say, in one order, and
 never in a transaction. The second is for what owners of partitions will note in their transactions: the open
@@ -39,14 +37,13 @@ QUEUE_RETENTION = 10 * DAY + 2 * OUTAGE_MARGIN
 VIEW_RETENTION = DLQ_RETENTION + OUTAGE_MARGIN
 """ms. It is longer than the DLQ's, because a dead letter must not outlive its row in the view."""
 EVENTS_RETENTION = 7 * DAY
-STATS_RETENTION = 7 * DAY
 POLICY_SEGMENT = 600_000
 """`segment.ms` of the policy topic. Each instance writes a heartbeat there once a minute, and every start reads what is
 not compacted yet."""
 POLICY_DIRTY_RATIO = "0.1"
 """`min.cleanable.dirty.ratio` of the policy topic: compaction begins when a tenth of the log is outdated, not half."""
 COMPACTED_SEGMENT = DAY
-"""`segment.ms` of the view and the sums. The open segment is never compacted. With Kafka's default of a week, every
+"""`segment.ms` of the view. The open segment is never compacted. With Kafka's default of a week, every
 reader would read a week."""
 
 
@@ -75,7 +72,7 @@ def group_specs(
 ) -> tuple[TopicSpec, ...]:
     """Return every topic of the group, for the main topics `sources` and level delays in ms.
 
-    `rows`: whether a Spark job writes the view, and needs topics for its rows and sums. `ordered`: whether
+    `rows`: whether a Spark job writes the view, and needs a topic for its rows. `ordered`: whether
     records wait in queue topics. Raises ValueError without a source.
     """
     if not sources:
@@ -89,7 +86,7 @@ def group_specs(
         specs.append(dlq_spec(names.dlq(topic), share))
     if ordered:
         specs += (queue_spec(names.ordered(source.name), source) for source in sources)
-    small = (spec for spec in small_specs(names, sources) if rows or spec.kind not in (Kind.VIEW, Kind.STATS))
+    small = (spec for spec in small_specs(names, sources) if rows or spec.kind is not Kind.VIEW)
     return (*specs, ready_spec(names.ready, sources), *small)
 
 
@@ -160,7 +157,6 @@ def small_specs(names: Names, sources: Sequence[Source]) -> tuple[TopicSpec, ...
     return (
         spec(names.events, Kind.EVENTS, EVENTS_PARTITIONS, sources, events),
         spec(names.view, Kind.VIEW, EVENTS_PARTITIONS, sources, compacted(VIEW_RETENTION)),
-        spec(names.stats, Kind.STATS, SINGLE_PARTITION, sources, compacted(STATS_RETENTION)),
         spec(names.policy, Kind.POLICY, POLICY_PARTITIONS, sources, policy),
     )
 

@@ -1,12 +1,12 @@
-"""Records of the view and of the sums: a record's present state, sums by minute, and the order of two states.
+"""Rows of the view and sums: a record's present state, what happened in a minute, and the order of two states.
 
-A record is untrusted until it is decoded: any writer to these topics may write anything. A malformed record gives a
+A row is untrusted until it is decoded: any writer to its topic may write anything. A malformed record gives a
 value that says why, never an exception. Readers keep the greater state of an id, never simply the last (contract 11.2).
 """
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -17,7 +17,7 @@ from reconsume.topics.events import Count, Event, Long, Order, State, order
 LARGEST = 16 * 1024
 """Bytes of a value. Ours have about 500. A larger one would only cost every reader memory and disk."""
 LONGEST_KEY = 1024
-"""Bytes of a key. An id is a topic's name and two numbers. A key of the sums is three names and a minute."""
+"""Bytes of a key. An id is a topic's name and two numbers."""
 MINUTE = 60_000
 COUNTED = {
     "waiting": State.WAITING_RETRY,
@@ -42,7 +42,7 @@ class ViewRow(Event, frozen=True, gc=False, kw_only=True):
 
 
 class StatsRow(msgspec.Struct, frozen=True, gc=False):
-    """The counts of one minute (its begin, epoch ms) for one topic, by level and reason."""
+    """What happened to the records of one topic in a minute (its begin, epoch ms), for one level and reason."""
 
     group: str
     minute: Long
@@ -69,12 +69,9 @@ class BadRow(msgspec.Struct, frozen=True):
 
 
 ViewHeard: TypeAlias = ViewRow | Forgotten | BadRow
-StatsHeard: TypeAlias = StatsRow | Forgotten | BadRow
-R = TypeVar("R", ViewRow, StatsRow)
 
 _ENCODER = msgspec.json.Encoder()
 _VIEW = msgspec.json.Decoder(ViewRow)
-_STATS = msgspec.json.Decoder(StatsRow)
 
 
 def encode_row(row: ViewRow | StatsRow) -> bytes:
@@ -83,44 +80,25 @@ def encode_row(row: ViewRow | StatsRow) -> bytes:
 
 
 def decode_view(group: str, key: bytes | None, value: bytes | None) -> ViewHeard:
-    """Return the content of a record of the group's view. Never raises.
+    """Return the content of a record of the group's view: a row, a tombstone, or what is wrong. Never raises.
 
     Unknown fields are ignored; everything else must fit.
     """
-    view_row = _row_of(_VIEW, group, key, value)
-    if not isinstance(view_row, tuple):
-        return view_row
-    name, row = view_row
+    name = _key(key)
+    if isinstance(name, BadRow):
+        return name
+    if value is None:
+        return Forgotten(name)
+    if why := bounds.excess(value, LARGEST):
+        return BadRow(why)
+    try:
+        row = _VIEW.decode(value)
+    except (msgspec.MsgspecError, UnicodeError) as fault:
+        v = versions.newer(value)
+        return BadRow(f"the value is not as agreed: {fault}"[:300] if v is None else versions.sentence(v))
+    if row.group != group:
+        return BadRow("the row is of another group")
     return row if row.id == name else BadRow(f"the key {_shown(key)} is not the row's id")
-
-
-def decode_stats(group: str, key: bytes | None, value: bytes | None) -> StatsHeard:
-    """Return the content of a record of the group's sums. Never raises.
-
-    Unknown fields are ignored; everything else must fit.
-    """
-    stats_row = _row_of(_STATS, group, key, value)
-    if not isinstance(stats_row, tuple):
-        return stats_row
-    name, row = stats_row
-    if row.minute % MINUTE:
-        return BadRow("the sums do not begin with a minute")
-    return row if _names(name, row) else BadRow(f"the key {_shown(key)} is not that of the sums")
-
-
-def stats_key(row: StatsRow) -> str:
-    """Return the key of sums: `<minute>|<topic>|<level>|<reason>`. Without a level, its part is empty."""
-    return f"{row.minute}|{row.topic}|{row.level or ''}|{row.reason}"
-
-
-def _names(key: str, row: StatsRow) -> bool:
-    """Whether the key belongs to the row.
-
-    A missing level may be written in any way, because writers differ in how they join null.
-    """
-    if row.level is not None:
-        return key == stats_key(row)
-    return key.startswith(f"{row.minute}|{row.topic}|") and key.endswith(f"|{row.reason}")
 
 
 def view_order(row: ViewRow) -> tuple[Order, int]:
@@ -131,24 +109,6 @@ def view_order(row: ViewRow) -> tuple[Order, int]:
     return order(row), row.updated_at
 
 
-def _row_of(
-    decoder: msgspec.json.Decoder[R], group: str, key: bytes | None, value: bytes | None
-) -> tuple[str, R] | Forgotten | BadRow:
-    """Return the key and a row of this group, a tombstone, or what is wrong.
-
-    This is the part that both kinds of records share.
-    """
-    name = _key(key)
-    if isinstance(name, BadRow):
-        return name
-    if value is None:
-        return Forgotten(name)
-    row = _decoded(decoder, value)
-    if isinstance(row, BadRow):
-        return row
-    return (name, row) if row.group == group else BadRow("the row is of another group")
-
-
 def _key(key: bytes | None) -> str | BadRow:
     if key is None or not 1 <= len(key) <= LONGEST_KEY:
         return BadRow(f"the key {_shown(key)} has no length of 1 to {LONGEST_KEY} bytes")
@@ -156,16 +116,6 @@ def _key(key: bytes | None) -> str | BadRow:
         return key.decode()
     except UnicodeDecodeError:
         return BadRow(f"the key {_shown(key)} is not UTF-8")
-
-
-def _decoded(decoder: msgspec.json.Decoder[R], value: bytes) -> R | BadRow:
-    if why := bounds.excess(value, LARGEST):
-        return BadRow(why)
-    try:
-        return decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeError) as fault:
-        v = versions.newer(value)
-        return BadRow(f"the value is not as agreed: {fault}"[:300] if v is None else versions.sentence(v))
 
 
 def _shown(key: bytes | None) -> str:

@@ -31,10 +31,7 @@ ENVIRONMENT = (
     ("RECONSUME_CACHE", "Where the embedded broker and Spark's Kafka connector are kept."),
     ("RECONSUME_MAVEN_MIRROR", "Where they are downloaded from, instead of Maven Central."),
     ("XDG_CACHE_HOME", "As RECONSUME_CACHE, with reconsume/ below it; ~/.cache by default."),
-    (
-        "XDG_STATE_HOME",
-        "Where `view run` keeps its checkpoints, in reconsume/view/; ~/.local/state by default.",
-    ),
+    ("XDG_STATE_HOME", "Where `ui` keeps its files, in reconsume/; ~/.local/state by default."),
     ("JAVA_HOME", "The Java of `dev`, `demo` and `view`; else the first one on PATH."),
     ("PATH", "Where java is looked for."),
     ("POD_NAME, POD_NAMESPACE", "The instance's name; else host and API port."),

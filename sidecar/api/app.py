@@ -26,8 +26,7 @@ from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import RefusedError
 from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.observability.metrics import CONTENT_TYPE
-from reconsume.sidecar.view.query import BadCursorError
-from reconsume.sidecar.view.query_pool import UnknownError
+from reconsume.sidecar.view.query import BadCursorError, UnknownError
 from reconsume.topics.durations import parse_duration
 
 __all__ = ["Access", "Operated", "Scrape", "build_app", "build_probe_app", "policy_routes"]

@@ -18,8 +18,7 @@ from reconsume.sidecar.clock import now
 from reconsume.sidecar.http.calls import Call, Caller, Endpoint, may_see_values
 from reconsume.sidecar.http.json_body import MEDIA_TYPE, RefusedError
 from reconsume.sidecar.http.problems import problem
-from reconsume.sidecar.view.query import Filters, Page, ViewQuery
-from reconsume.sidecar.view.query_pool import Origin, QueryPool, age
+from reconsume.sidecar.view.query import Filters, Origin, Page, QueryPool, ViewQuery, age
 from reconsume.sidecar.view.storm import RULE, Rule, Storm, storm_of
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.events import State
@@ -77,6 +76,7 @@ class ViewCalls:
 
         (page, storm), origin = await self._readers.ask(question)
         sign = None if storm is None else storm._asdict()
+        origin = origin._replace(since=origin.sums_since)
         return page_response("stats", page, origin, {"storm": storm is not None, "storm_reason": sign})
 
 

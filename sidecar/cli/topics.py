@@ -192,7 +192,7 @@ def check(options: Options) -> int:
     findings = [finding for step in steps for finding in step.findings]
     findings += [*leftovers_found(cluster, settings), *missing_outputs(settings, there)]
     options.output.rows(Finding._fields, [finding._asdict() for finding in findings])
-    for remark in (*refused_names(steps, there), *unused_levels(settings, there)):
+    for remark in (*refused_names(steps, there), *unused_levels(settings, there), *unused_sums(settings, there)):
         talk(remark)
     if findings:
         talk(f"{plural(len(findings), 'finding')} on {plural(len({one.topic for one in findings}), 'topic')}")
@@ -477,6 +477,15 @@ def missing_outputs(settings: Settings, there: Collection[str]) -> Iterator[Find
                 yield Finding(name, "no topic that may be seen has such a name", repair)
         elif name not in there:
             yield Finding(name, "does not exist, or may not be seen", repair)
+
+
+def unused_sums(settings: Settings, there: Collection[str]) -> Iterator[str]:
+    """Yield a sentence on the topic that sums were once written to, if it exists.
+
+    `there`: the names of the cluster's topics.
+    """
+    if (name := f"{settings.group}-RETRY-STATS") in there:
+        yield f"{name} is no longer used: sums are counted from the events; delete it if nothing of yours reads it"
 
 
 def unused_levels(settings: Settings, there: Collection[str]) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,10 +10,11 @@ import typer
 
 from reconsume.sidecar.cli.retries.rows import whole_view
 from reconsume.sidecar.cli.terminal.exit_codes import DONE
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.cli.terminal.program import Group
-from reconsume.sidecar.errors import ConfigError, SetupError
+from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import read_plain
 from reconsume.sidecar.java.kafka_properties import to_java
 from reconsume.sidecar.settings import Settings, load
@@ -32,8 +31,6 @@ NO_GROUP = "group=none"
 """The placeholder for `group` if the groups are named on the command line."""
 LARGEST_PROPERTIES = 1024 * 1024
 """Bytes of a file for --kafka-properties, which may hold certificates as PEM."""
-READABLE = 60
-"""Characters of the group names that are kept in the name of their checkpoint."""
 
 
 def duration(text: str) -> str:
@@ -45,24 +42,20 @@ def duration(text: str) -> str:
     return text
 
 
-def lasting(name: str, text: str) -> typer.models.OptionInfo:
-    """Declare an option whose value is a duration."""
-    option: typer.models.OptionInfo = typer.Option(name, parser=duration, metavar="DURATION", help=text)
-    return option
-
-
 Groups = Annotated[str | None, typer.Option("--groups", metavar="A,B", help="The views of these groups.")]
 Pattern = Annotated[
     str | None,
     typer.Option("--pattern", metavar="REGEX", help="The views of all groups whose whole name matches, new ones too."),
 ]
 Master = Annotated[str | None, typer.Option("--master", help="Spark's master; local[16] where it is not given.")]
-Checkpoint = Annotated[str | None, typer.Option("--checkpoint", metavar="DIR", help="Where the sums keep their state.")]
-Trigger = Annotated[str | None, lasting("--trigger", "How often the view is written; 1s where it is not given.")]
-SlowTrigger = Annotated[str | None, lasting("--slow-trigger", "The same for the sums; 30s where it is not given.")]
-SumsDelay = Annotated[
+Trigger = Annotated[
     str | None,
-    lasting("--sums-delay", "How late an event may come and still count in the sums; 10m where it is not given."),
+    typer.Option(
+        "--trigger",
+        parser=duration,
+        metavar="DURATION",
+        help="How often the view is written; 1s where it is not given.",
+    ),
 ]
 MetricsListen = Annotated[
     str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Serve Prometheus metrics and /livez here.")
@@ -72,9 +65,6 @@ BadTopic = Annotated[
 ]
 MaxOffsets = Annotated[
     int | None, typer.Option("--max-offsets", min=1, help="Records in one batch; 50000 where it is not given.")
-]
-MaxFailures = Annotated[
-    int | None, typer.Option("--max-failures", min=1, help="Failures in a row, then a query is given up; else 10.")
 ]
 KafkaProperties = Annotated[
     Path | None,
@@ -95,12 +85,8 @@ def run(
     options: Options,
     groups: Groups = None,
     pattern: Pattern = None,
-    checkpoint: Checkpoint = None,
     trigger: Trigger = None,
-    slow_trigger: SlowTrigger = None,
-    sums_delay: SumsDelay = None,
     max_offsets: MaxOffsets = None,
-    max_failures: MaxFailures = None,
     bad_topic: BadTopic = None,
     metrics_listen: MetricsListen = None,
     master: Master = None,
@@ -109,24 +95,22 @@ def run(
 ) -> int:
     """Keep the views up to date.
 
-    Reads the events of the configured group, or of those named here, and writes their -RETRY-VIEW and -RETRY-STATS.
-    It runs until SIGTERM or Ctrl-C, which end it within 20 s, and starts again by itself after a failure. Needs
-    Java 17 or later, and PySpark (`pip install '.[spark]'` in a clone of the repository); the Kafka connector is
-    downloaded once, checked and cached.
+    Reads the events of the configured group, or of those named here, and writes their -RETRY-VIEW. It runs until
+    SIGTERM or Ctrl-C, which end it within 20 s with 0. It ends with 1 when its query fails, and goes on from its
+    positions in Kafka when it is started again: let Kubernetes or systemd do that. Needs Java 17 or later, and PySpark
+    (`pip install '.[spark]'` in a clone of the repository); the Kafka connector is downloaded once, checked and cached.
 
     \b
     Examples:
-      reconsume view run --checkpoint /var/lib/reconsume/view
+      reconsume view run
       reconsume view run --pattern 'billing.*' --metrics-listen 127.0.0.1:9404
     """
     kind, named, cluster = views_of(options, groups, pattern, kafka_properties)
-    folder = checkpoint or str(own_folder(folder_name(named, cluster.bootstrap)))
-    numbers = {"max-offsets": max_offsets, "max-failures": max_failures}
-    times = {"trigger": trigger, "slow-trigger": slow_trigger}
-    rest = {"sums-delay": sums_delay, "bad-topic": bad_topic, "metrics-listen": metrics_listen, "master": master}
+    given = {kind: named, "trigger": trigger, "max-offsets": max_offsets, "bad-topic": bad_topic}
+    given |= {"metrics-listen": metrics_listen, "master": master}
     from reconsume.sidecar.java.spark_job import run_job
 
-    return run_job(words({kind: named, "checkpoint": folder, **times, **numbers, **rest}, conf or ()), cluster)
+    return run_job(words(given, conf or ()), cluster)
 
 
 def views_of(
@@ -153,24 +137,38 @@ def sql(
 ) -> int:
     """Ask the present state, in SQL.
 
-    The table `view` has a row for each record that has failed, with the fields of the view topic. Reads the topics
-    themselves; `view run` need not be running. It is SQLite's SQL, over the events. With view.source: spark it is
-    Spark's SQL, which needs what `view run` needs and some ten seconds.
+    The table `view` has a row for each record that has failed, with the fields of the view topic; `waiting`
+    and `dead_letters` have what `retries list` and `dlq list` show, with key, value and headers; `events` has each
+    change of state. Times are ISO texts. The tables that the query names are read from the topics themselves; `view
+    run` need not be running. It is SQLite's SQL, over the events. With view.source: spark it is Spark's SQL, which
+    needs what `view run` needs and some ten seconds.
 
     A query is code: Spark's SQL calls Java and reads files with this user's rights. Run no query of somebody else.
 
     \b
     Examples:
       reconsume view sql 'SELECT reason, count(*) FROM view GROUP BY 1'
-      reconsume view sql "SELECT id FROM view WHERE state = 'DLQ'" -o tsv
+      reconsume view sql "SELECT value ->> 'customer', count(*) FROM dead_letters WHERE state = 'ready' GROUP BY 1"
     """
     settings = load(options.config, (*options.sets, *UNUSED))
     if settings.view.source == "events":
         if kafka_properties is not None:
             raise typer.BadParameter("--kafka-properties are for Spark, and the view is made from the events here")
-        from reconsume.sidecar.view.query import answers
+        from reconsume.sidecar.cli.view_sql import SqlTables, answers
 
-        with whole_view(settings, Source.EVENTS, most) as look, answers(look.path, query) as (columns, found):
+        def tables() -> SqlTables:  # their topics depend on the main topics, which the view itself does without
+            return SqlTables(settings_for_kafka(options), ask)
+
+        loaders = {
+            "events": lambda: tables().events(),
+            "waiting": lambda: tables().waiting(),
+            "dead_letters": lambda: tables().dead_letters(),
+        }
+        with (
+            whole_view(settings, Source.EVENTS, most) as look,
+            look.questions() as ask,
+            answers(look.path, query, loaders) as (columns, found),
+        ):
             options.output.rows(columns, found)
         return DONE
     cluster = reached(settings, kafka_properties)
@@ -210,29 +208,3 @@ def words(options: Mapping[str, object], conf: Iterable[str]) -> list[str]:
     """Return the options for the job, without those that were not given."""
     said = [f"--{name}={value}" for name, value in options.items() if value is not None]
     return [*said, *(f"--conf={setting}" for setting in conf)]
-
-
-def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the parent folder of the checkpoints for which no folder is given."""
-    root = environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
-    return Path(root) / "reconsume" / "view"
-
-
-def own_folder(name: str) -> Path:
-    """Return the default folder of a checkpoint; create it if it is missing. Raises SetupError if it cannot be
-    created."""
-    folder = state_folder() / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SetupError(
-            f"no checkpoint can be kept in {folder}: {error.strerror}; name one with --checkpoint"
-        ) from error
-    return folder
-
-
-def folder_name(groups: str, bootstrap: str) -> str:
-    """Return a folder name for these groups, or this pattern, on this cluster: offsets of another cluster are
-    invalid here."""
-    readable = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in groups[:READABLE])
-    return f"{readable}-{hashlib.sha256(f'{groups}@{bootstrap}'.encode()).hexdigest()[:12]}"

@@ -90,7 +90,7 @@ class Sources:
     view_lag: Callable[[], float | None] = lambda: None
     """Seconds by which the local copy of the view may be behind; None if it is unknown or there is no copy."""
     bad_view_records: Callable[[], Mapping[str, int]] = dict
-    """Records of the view's topics that were skipped, by `view` and `stats`."""
+    """Records of the view's topics that were skipped, by `view` and `events`."""
     odd_verdicts: Callable[[], Mapping[str, int]] = dict
     """Answers that look like a verdict and are none, by kind (push, batch)."""
     waiting: Callable[[], float] = lambda: 0.0

@@ -266,7 +266,7 @@ class _Collector(Collector):
         yield gauge("removed_levels", "Levels outside the configuration that hold retries.", (), {(): removed})
         lag, bad_rows = (
             self._sources.view_lag(),
-            {"view": 0, "stats": 0, "events": 0, **self._sources.bad_view_records()},
+            {"view": 0, "events": 0, **self._sources.bad_view_records()},
         )
         yield gauge("view_lag_seconds", "How old the local copy of the view is.", (), {} if lag is None else {(): lag})
         yield counter(

@@ -17,7 +17,7 @@ from reconsume.sidecar.observability.metric_sources import Sources
 from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.view.follower import ViewFollower
-from reconsume.sidecar.view.query_pool import QueryPool, age
+from reconsume.sidecar.view.query import QueryPool, age
 from reconsume.sidecar.view.source import Source
 
 STOPPED_WITHIN = 2.0
@@ -51,6 +51,7 @@ class ViewService:
             "as_of": seen.as_of,
             "age_seconds": self.lag(),
             "complete_since": seen.since or None,
+            "sums_since": seen.sums_since or None,
             "shortfall": seen.shortfall or None,
             "problem": seen.problem or None,
         }

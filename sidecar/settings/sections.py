@@ -468,7 +468,7 @@ class View(Section):
         "events",
         (
             "What the view is made from. `events`: each reader folds the group's events itself, up to 2 million "
-            "records or 2 GB; the group then needs neither VIEW nor STATS topic. `spark`: the rows that the job of "
+            "records or 2 GB; the group then needs no VIEW topic. `spark`: the rows that the job of "
             "`reconsume view run` writes to these topics, which `topics apply` then creates."
         ),
     )

@@ -55,9 +55,9 @@ from reconsume.sidecar.ui.security import HEADERS, Sessions, ValueGate
 from reconsume.sidecar.ui.sign_in import SignIn
 from reconsume.sidecar.ui.templating import FOLDER, Renderer
 from reconsume.sidecar.view.follower import ViewFollower
-from reconsume.sidecar.view.query_pool import MOST_WAITING as VIEW_QUERIES
-from reconsume.sidecar.view.query_pool import THREADS as VIEW_THREADS
-from reconsume.sidecar.view.query_pool import QueryPool
+from reconsume.sidecar.view.query import MOST_WAITING as VIEW_QUERIES
+from reconsume.sidecar.view.query import THREADS as VIEW_THREADS
+from reconsume.sidecar.view.query import QueryPool
 from reconsume.sidecar.view.source import Source
 
 STOPPED_WITHIN = 15.0

@@ -25,8 +25,7 @@ from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.security import ForgedError, Session, Sessions, ValueGate, is_foreign
 from reconsume.sidecar.ui.templating import Renderer
-from reconsume.sidecar.view.query import BadCursorError
-from reconsume.sidecar.view.query_pool import UnknownError
+from reconsume.sidecar.view.query import BadCursorError, UnknownError
 
 THREADS = 4
 MOST_WAITING = 16

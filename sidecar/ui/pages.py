@@ -17,8 +17,7 @@ from reconsume.sidecar.ui.endpoint import Site
 from reconsume.sidecar.ui.overview import LastAlarms, attempts_told, journey_steps, summarize
 from reconsume.sidecar.ui.security import Session
 from reconsume.sidecar.view.follower import ViewFollower
-from reconsume.sidecar.view.query import Filters
-from reconsume.sidecar.view.query_pool import QueryPool, UnknownError
+from reconsume.sidecar.view.query import Filters, QueryPool, UnknownError
 from reconsume.sidecar.view.storm import RULE
 from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.events import State

@@ -1,7 +1,7 @@
-"""Copy the view and the sums from Kafka into the local file, in a thread that survives every failure.
+"""Copy the view from Kafka into the local file, in a thread that survives every failure.
 
 Records never wait for this thread. A failure of Kafka, of the file or of the code is logged, and the work is tried
-again. Other threads see only `seen`, one immutable value.
+again. Other threads see only `status`, one immutable value.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,11 +21,9 @@ from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from reconsume.sidecar.printable import without_error_objects
-from reconsume.sidecar.view.forms import form_of
+from reconsume.sidecar.view.copy import ViewCopy, open_copy
 from reconsume.sidecar.view.reader import BEING_READ, CHECK_EVERY, ViewReader
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.store import ViewStore
-from reconsume.sidecar.view.store_file import open_store
 from reconsume.topics.names import Kind, Names
 
 POLL = 0.2
@@ -42,8 +41,9 @@ class CopyStatus(NamedTuple):
     """The state of the local copy.
 
     `as_of`: epoch ms up to which it is complete. None if nothing is known; `problem` then says why. `path`: the file;
-    None while there is none. `bad`: records skipped so far. `source`: what it is made from. `since`: epoch ms from
-    which on a copy of events has every event; 0 if none is lacking. `shortfall`: a sentence about what was left out.
+    None while there is none. `bad`: records skipped so far. `source`: what it is made from. `since`, `sums_since`:
+    epoch ms from which on its rows and its sums have every event; 0 if none is lacking. `shortfall`: a sentence about
+    what was left out.
     """
 
     path: Path | None
@@ -52,6 +52,7 @@ class CopyStatus(NamedTuple):
     bad: Mapping[Kind, int]
     source: Source = Source.SPARK
     since: int = 0
+    sums_since: int = 0
     shortfall: str = ""
 
 
@@ -104,39 +105,50 @@ class ViewFollower(threading.Thread):
 
     def _keep(self) -> None:
         """Use one file until it is lost or broken. A broken file is recognized when it is opened again."""
-        store = open_store(self._folder, self._names.group, self._source)
+        copy = open_copy(self._folder, self._names.group, self._source)
         try:
-            while not self._stopping.is_set() and store.intact():
-                self._follow(store)
+            while not self._stopping.is_set() and copy.intact():
+                self._follow(copy)
         finally:
-            store.close()
+            copy.close()
 
-    def _follow(self, store: ViewStore) -> None:
+    def _follow(self, copy: ViewCopy) -> None:
         """Use one set of clients until it fails, or the credentials change. The file can be queried all the same."""
-        facts, reader = store.facts(), None
-        self.status = self.status._replace(path=store.path, as_of=facts.as_of, source=self._source, since=facts.since)
+        reader, facts = None, copy.facts()
+        rows_since, sums_since = copy.rows_since(facts), copy.sums_since(facts)
+        self.status = CopyStatus(copy.path, facts.as_of, "", self.status.bad, self._source, rows_since, sums_since)
         try:
             kafka = self._credentials.adopt(self._kafka)
-            form = form_of(self._source, kafka, self._names, self._client)
-            reader = ViewReader(kafka, self._names, store, form, self._client, self._check_every)
-            while not self._stopping.is_set() and store.intact() and not self._credentials.due:
-                items = reader.turn(POLL)
-                self._show(reader, store.path)
-                if items:
-                    self._stopping.wait(min(reader.took * REST[self._source], LONGEST_REST_S))
+            reader = ViewReader(kafka, self._names, copy, self._client, check_every=self._check_every)
+            while not self._stopping.is_set() and copy.intact() and not self._credentials.due:
+                began = time.thread_time()
+                has_read = reader.turn(POLL)
+                self._show(reader)
+                if has_read:
+                    took = time.thread_time() - began
+                    self._stopping.wait(min(took * REST[self._source], LONGEST_REST_S))
         except (KafkaException, ReconsumeError) as failure:
             self._say(f"the view cannot be followed: {without_error_objects(str(failure))}")
             self._stopping.wait(RETRY_AFTER)
         finally:
             if reader is not None:
-                self._bad.update(reader.bad)
+                self._bad.update(reader.decoder.bad)
                 reader.close()
 
     # --- what others see ---------------------------------------------------------------------------------------------
 
-    def _show(self, reader: ViewReader, path: Path) -> None:
-        bad, facts, problem = self._bad + Counter(reader.bad), reader.facts, reader.problem
-        self.status = CopyStatus(path, facts.as_of, problem, dict(bad), self._source, facts.since, reader.shortfall)
+    def _show(self, reader: ViewReader) -> None:
+        problem = reader.problem
+        self.status = CopyStatus(
+            reader.path,
+            reader.facts.as_of,
+            problem,
+            dict(self._bad + reader.decoder.bad),
+            self._source,
+            reader.rows_since,
+            reader.sums_since,
+            reader.shortfall,
+        )
         if not problem:
             self._said = ""
         elif problem != BEING_READ:

@@ -1,4 +1,4 @@
-"""Query the local copy of the view: one message, a page of messages, the sums, the failures, or an operator's SQL.
+"""Query the local copy of the view: one message, a page of messages, the sums, or the failures.
 
 Each use opens the file anew, for reading only, because the file may have been rebuilt since the last one. No query but
 an operator's may take longer than a few seconds.
@@ -12,23 +12,28 @@ import hmac
 import sqlite3
 import struct
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from reconsume.sidecar.errors import ReconsumeError
-from reconsume.sidecar.view.store_file import reading
+from reconsume.sidecar.background import BoundedThreads
+from reconsume.sidecar.clock import now
+from reconsume.sidecar.view.copy import reading
+from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.storm import Failures
 from reconsume.topics.events import State
-from reconsume.topics.view_record import ViewRow
+from reconsume.topics.view_record import StatsRow, encode_row
 
+if TYPE_CHECKING:
+    from reconsume.sidecar.view.follower import ViewFollower
+
+T = TypeVar("T")
 LONGEST = 5.0
 """Seconds for one query. Expensive queries must not hold the threads that other callers wait for."""
 STEPS = 20_000
@@ -63,12 +68,10 @@ SELECT id, at, coalesce(json_extract(CAST(value AS TEXT), '$.text'), '') FROM me
 WHERE state = 'DLQ' AND reason = ? ORDER BY at DESC LIMIT 1
 """
 DUE = "SELECT due, topic, level FROM message WHERE state = ? ORDER BY due LIMIT ?"
+SUMS = "minute, topic, level, reason, waiting, committed, dead, redriven"
 MINUTES = """
-SELECT minute, CAST(total(json_extract(row, '$.waiting')) AS INTEGER),
-  CAST(total(json_extract(row, '$.committed')) AS INTEGER), CAST(total(json_extract(row, '$.dead')) AS INTEGER)
-FROM (SELECT minute, CAST(value AS TEXT) AS row FROM sums WHERE minute >= ? AND minute < ?) GROUP BY minute
+SELECT minute, sum(waiting), sum(committed), sum(dead) FROM sums WHERE minute >= ? AND minute < ? GROUP BY minute
 """
-"""Sums by minute. Not `sum`: that fails if one row of whoever may write the view has a huge number."""
 
 
 class BadCursorError(ValueError):
@@ -133,13 +136,16 @@ class Due(NamedTuple):
 
 
 class _List(NamedTuple):
-    """A table in an order, the SQL conditions with their values, and what a cursor is bound to."""
+    """A table in an order, the SQL conditions with their values, what a cursor is bound to, and how the `columns` of a
+    row become its JSON."""
 
     table: str
     order: str
     terms: list[str]
     values: list[Any]
     bound: list[Any]
+    columns: str
+    encoded: Callable[[tuple[Any, ...]], bytes]
 
 
 class ViewQuery:
@@ -162,7 +168,9 @@ class ViewQuery:
         if due_before is not None:
             terms.append("due > 0 AND due < ?")
             where.append(due_before)
-        return self._page(_List("message", "due", terms, where, bound=[terms, where]), limit, cursor)
+        return self._page(
+            _List("message", "due", terms, where, [terms, where], "value", lambda row: bytes(row[0])), limit, cursor
+        )
 
     def sums(self, since: int, limit: int, cursor: str | None = None) -> Page:
         """Return the sums of the minutes that begin at `since` (epoch ms) or later, the oldest first.
@@ -170,7 +178,7 @@ class ViewQuery:
         A cursor continues from its minute, whatever `since` is by then: "an hour ago" moves from page to page. Raises
         BadCursorError.
         """
-        return self._page(_List("sums", "minute", ["minute >= ?"], [since], bound=[]), limit, cursor)
+        return self._page(_List("sums", "minute", ["minute >= ?"], [since], [], SUMS, self._sums_json), limit, cursor)
 
     def every_message(self, filters: Filters, most: int | None = None) -> Iterator[bytes]:
         """Yield the messages, the earliest due first; at most `most`. Only a page of them is in memory at a time."""
@@ -226,20 +234,27 @@ class ViewQuery:
             terms.append(f"({order}) > (?, ?)")
             values += unsealed(key, bound, cursor)
         text = f"WHERE {' AND '.join(terms)}" if terms else ""
-        query = f"SELECT {order}, value FROM {rows_of.table} {text} ORDER BY {order} LIMIT ?"
+        query = f"SELECT {order}, {rows_of.columns} FROM {rows_of.table} {text} ORDER BY {order} LIMIT ?"
         # One row more than the limit shows whether there is another page.
         rows = self._connection.execute(query, (*values, limit + 1))
         page, last, size = list[bytes](), (0, 0), 0
-        for *where, value in rows:
+        for due, number, *columns in rows:
             if len(page) == limit or size > LONGEST_PAGE:
                 return Page(page, sealed(key, bound, last))
-            page.append(bytes(value))
-            last, size = (where[0], where[1]), size + len(value)
+            page.append(value := rows_of.encoded(tuple(columns)))
+            last, size = (due, number), size + len(value)
         return Page(page, None)
 
+    def _sums_json(self, row: tuple[Any, ...]) -> bytes:
+        minute, topic, level, reason, *counts = row
+        return encode_row(StatsRow(self._fact("group"), minute, topic, level or None, reason, *counts))
+
     def _key(self) -> bytes:
-        (key,) = self._connection.execute("SELECT value FROM fact WHERE name = 'cursor-key'").fetchone()
-        return bytes(key)
+        return bytes(self._fact("cursor-key"))
+
+    def _fact(self, name: str) -> Any:
+        (value,) = self._connection.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
+        return value
 
 
 def _every(page_of: Callable[[int, str | None], Page], most: int | None) -> Iterator[bytes]:
@@ -289,52 +304,76 @@ def _code(key: bytes, bound: bytes, position: bytes) -> bytes:
     return hashlib.blake2b(b"%d:%b%b" % (len(bound), bound, position), key=key, digest_size=CODE).digest()
 
 
-# --- an operator's SQL -----------------------------------------------------------------------------------------------
+# --- queries of a server ----------------------------------------------------------------------------------------------
+
+THREADS = 2
+MOST_WAITING = 32
+"""Queries at once. Each may take seconds, and memory for 1 000 rows."""
 
 
-COLUMNS = tuple(name for name in ViewRow.__struct_fields__ if name != "v")
-"""The columns of the table, with the names and values of the view topic's JSON."""
-ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+class Origin(NamedTuple):
+    """Where an answer comes from.
 
-
-@contextmanager
-def answers(path: Path, query: str) -> Iterator[tuple[tuple[str, ...], Iterator[dict[str, object]]]]:
-    """Yield the names of the columns, and the rows as they come.
-
-    Raises ReconsumeError with SQLite's sentence, also while the rows are read.
+    `as_of`: epoch ms up to which it is complete. `source`: what the copy is made from. `since`, `sums_since`: epoch ms
+    from which on rows and sums have every event; 0 if none is lacking. `shortfall`: a sentence about what was left out,
+    or empty.
     """
-    address = f"file:{quote(str(path))}?mode=ro"
-    with reading(path), closing(sqlite3.connect(address, uri=True)) as connection, telling_faults():
-        fields = ", ".join(f"json_extract(CAST(value AS TEXT), '$.{name}') AS \"{name}\"" for name in COLUMNS)
-        connection.execute(f'CREATE TEMP VIEW "view" AS SELECT {fields} FROM main.message')
-        connection.set_authorizer(_read_only)
-        cursor = connection.execute(query)
-        names = distinct([column[0] for column in cursor.description or ()])
-        yield names, (dict(zip(names, map(_plain, row), strict=True)) for row in cursor)
+
+    as_of: int
+    source: Source
+    since: int
+    sums_since: int
+    shortfall: str
 
 
-@contextmanager
-def telling_faults() -> Iterator[None]:
-    """Turn SQLite's errors into ours."""
-    try:
-        yield
-    except (sqlite3.Error, sqlite3.Warning) as fault:
-        raise ReconsumeError(f"the query failed: {fault}") from fault
+class UnknownError(Exception):
+    """Raised if nothing is known of the view now. The message says why."""
 
 
-def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the column names with a number added to a repeated one, as Spark's query does."""
-    counts: Counter[str] = Counter()
-    distinct_names = []
-    for name in names:
-        counts[name] += 1
-        distinct_names.append(name if counts[name] == 1 else f"{name}_{counts[name]}")
-    return tuple(distinct_names)
+class Threads(Protocol):
+    """Threads for queries."""
+
+    async def __call__(self, work: Callable[[], T], /) -> T:
+        """Run blocking work, and return its result. Raises BusyError if there are too many, and whatever it raises."""
+
+    def close(self) -> None:
+        """Accept nothing more."""
 
 
-def _plain(value: object) -> object:
-    return value.hex() if isinstance(value, bytes) else value
+class QueryPool:
+    """A pool of threads that query the local copy. It is created and called on the event loop.
+
+    `threads`: those to use instead of `THREADS` of its own.
+    """
+
+    def __init__(self, view: ViewFollower, threads: Threads | None = None) -> None:
+        self._view = view
+        self._threads = threads or BoundedThreads("view-reader", THREADS, MOST_WAITING)
+
+    async def ask(self, question: Callable[[ViewQuery], T]) -> tuple[T, Origin]:
+        """Return the result of a query, and where it comes from. Raises UnknownError, or BusyError: too many."""
+        status = self._view.status
+        if status.as_of is None or status.path is None:
+            raise UnknownError(status.problem or "the local copy is being made anew")
+        path, origin = (
+            status.path,
+            Origin(status.as_of, status.source, status.since, status.sums_since, status.shortfall),
+        )
+
+        def asked() -> T:
+            with questions(path) as query:
+                return question(query)
+
+        try:
+            return await self._threads(asked), origin
+        except sqlite3.Error as fault:
+            raise UnknownError(f"the local copy cannot be read: {fault}") from fault
+
+    def close(self) -> None:
+        """Finish the queries that are running, cancel the others, and accept no more."""
+        self._threads.close()
 
 
-def _read_only(action: int, *_names: str | None) -> int:
-    return sqlite3.SQLITE_OK if action in ALLOWED else sqlite3.SQLITE_DENY
+def age(as_of: int) -> float:
+    """Return the seconds since `as_of`."""
+    return max(0, now().wall_ms - as_of) / 1000

@@ -10,9 +10,6 @@ from pyspark.sql import SparkSession
 
 from reconsume.spark.consumer.rules import Rules
 
-QUERY = "."
-"""The query's name in `Folder` for a checkpoint that is the folder itself."""
-
 
 def forget_topics(session: SparkSession, checkpoint: str, rules: Rules) -> list[str]:
     """Remove the offsets of main topics that `rules` does not name from a query's checkpoint, and return these topics.
@@ -25,11 +22,11 @@ def forget_topics(session: SparkSession, checkpoint: str, rules: Rules) -> list[
     Raises ValueError if an entry of its offset log is not JSON. Raises ImportError in a client of Spark Connect.
     """
     try:
-        from reconsume.spark.checkpoint import Folder  # here only: it needs py4j
+        from reconsume.spark.checkpoint import OffsetLog  # here only: it needs py4j
     except ImportError as missing:
         raise ImportError("forget_topics needs Java, which a client of Spark Connect does not have") from missing
-    folder = Folder(session, checkpoint)
-    removed = sorted(folder.placed(QUERY) - {*rules.topics, rules.names.ready})
+    log = OffsetLog(session, checkpoint)
+    removed = sorted(log.topics() - {*rules.topics, rules.names.ready})
     if removed:
-        folder.forget(QUERY, removed)
+        log.forget(removed)
     return removed

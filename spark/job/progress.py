@@ -1,80 +1,72 @@
-"""Read a micro-batch from Spark's progress JSON, and make the operator's line from it.
+"""What a micro-batch of the view's query means: figures, positions to commit, and events that were lost. Pure.
 
-Pure: `listener` gets the JSON from Spark, and `display` shows the line.
+*Positions.* The job commits its offsets in a group's events for the consumer group `topics.names.Names.view_group`.
+Readers see from them how old the view is, and any tool of Kafka shows their lag. A position's metadata names, by their
+ids, the topics that it is true of: all events before it are rows of *that* VIEW topic. If the events topic or the VIEW
+topic is another one now, the position means nothing, and the group is read from its first event, like one that was
+never read. There is no other state: Spark's own checkpoint of the query is a temporary folder.
+
+*Lost events.* Retention, or an operator, may delete events before they were read. Spark skips them in silence. They are
+counted to the offset, from the batches' ranges and the first offsets that the partitions still have.
+
+`RunProgress` is the state of one run of the query, which is one start of it in Spark.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
+from reconsume.spark.job.groups import Plan
+from reconsume.spark.job.kafka import PartitionName, Position
+from reconsume.spark.names import EVENTS_SUFFIX, VIEW_SUFFIX
+from reconsume.topics.names import Names
+from reconsume.topics.view_position import render_position
+
+AGAIN_SECONDS = 3_600.0
+"""Seconds after which unchanged offsets are committed again. Kafka deletes those of a group without members a week
+after their last commit, or as early as `offsets.retention.minutes` says."""
 OBSERVED = "events"
-"""The name of the values (`read`, `bad`, `first`) that `schema` makes each query report."""
-WRITTEN = "written"
-"""The name of the values that `targets` makes a query report: `homeless`, the rows without a topic, and `topic`, one
-such topic."""
+"""The name of the figures (`read`, `bad`, `first`) that `schema` has each query report."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """One finished micro-batch.
 
     `seconds` is its duration. `behind` counts the records that were in Kafka when it began and that it did not read.
-    `state_rows` and `watermark` are None if the query has no state. `homeless` counts rows that were not written,
-    because their topic, such as `missing`, does not exist. `first_bad` is one of the `bad` records as JSON.
+    `first_bad` is one of the `bad` records as JSON. `starts` is empty in a run's first batch.
     """
 
-    query: str
     number: int
     rows: int
     seconds: float
     behind: int
-    state_rows: int | None
-    dropped: int
     bad: int
-    watermark: datetime | None
-    homeless: int = 0
-    missing: str = ""
-    first_bad: str = ""
+    first_bad: str
+    starts: Mapping[PartitionName, int]
+    ends: Mapping[PartitionName, int]
 
 
-def read_batch(progress: Mapping[str, Any]) -> Batch:
-    """Return the batch in a progress of Spark; a missing number counts as 0."""
-    operators = progress.get("stateOperators") or ()
-    metrics = progress.get("observedMetrics") or {}
-    observed, written = metrics.get(OBSERVED) or {}, metrics.get(WRITTEN) or {}
+def batch_of(progress: Mapping[str, Any]) -> Batch:
+    """Return the batch of one of Spark's progress reports; a missing number counts as 0."""
+    observed = (progress.get("observedMetrics") or {}).get(OBSERVED) or {}
+    source: Mapping[str, Any] = next(iter(progress.get("sources") or ()), {})
+    ends, latest = offsets(source.get("endOffset")), offsets(source.get("latestOffset"))
     return Batch(
-        query=str(progress.get("name") or "?"),
         number=int(progress.get("batchId") or 0),
         rows=int(progress.get("numInputRows") or 0),
         seconds=int((progress.get("durationMs") or {}).get("triggerExecution") or 0) / 1000,
-        behind=sum(behind(source) for source in progress.get("sources") or ()),
-        state_rows=state_rows(progress),
-        dropped=sum(int(operator.get("numRowsDroppedByWatermark") or 0) for operator in operators),
+        behind=sum(max(0, end - ends.get(partition, 0)) for partition, end in latest.items()),
         bad=int(observed.get("bad") or 0),
-        watermark=read_time((progress.get("eventTime") or {}).get("watermark")),
-        homeless=int(written.get("homeless") or 0),
-        missing=str(written.get("topic") or ""),
         first_bad=str(observed.get("first") or ""),
+        starts=offsets(source.get("startOffset")),
+        ends=ends,
     )
 
 
-def state_rows(progress: Mapping[str, Any]) -> int | None:
-    """Return the number of rows in the query's state; None if it has none."""
-    operators = progress.get("stateOperators") or ()
-    return None if not operators else sum(int(operator.get("numRowsTotal") or 0) for operator in operators)
-
-
-def behind(source: Mapping[str, Any]) -> int:
-    """Return the number of offsets between the end of the batch and the end of the topics."""
-    ends, latest = offsets(source.get("endOffset")), offsets(source.get("latestOffset"))
-    return sum(max(0, end - ends.get(partition, 0)) for partition, end in latest.items())
-
-
-def offsets(value: object) -> dict[tuple[str, str], int]:
+def offsets(value: object) -> dict[PartitionName, int]:
     """Return offsets by topic and partition. Spark gives them as JSON, or as JSON in a text."""
     parsed = json.loads(value) if isinstance(value, str) else value
     if not isinstance(parsed, Mapping):
@@ -87,56 +79,129 @@ def offsets(value: object) -> dict[tuple[str, str], int]:
     }
 
 
-def read_time(text: object) -> datetime | None:
-    """Parse a time that Spark wrote; None if there is none, or if no event has moved it yet."""
-    if not isinstance(text, str):
-        return None
-    time = datetime.fromisoformat(text)
-    return time if time.year > 1970 else None
+def offsets_json(offsets: Mapping[PartitionName, int]) -> str:
+    """Return offsets as Spark's option `startingOffsets` takes them."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in offsets.items():
+        topics.setdefault(topic, {})[number] = offset
+    return json.dumps(topics)
 
 
-class ProgressBoard:
-    """The last batch of each query, and its rows since the last line."""
+class Begin(NamedTuple):
+    """Where a query begins: each partition's offset, and the groups that were read before and are read again."""
 
-    def __init__(self, now: float) -> None:
-        self._since = now
-        self._rows: dict[str, int] = {}
-        self._last: dict[str, Batch] = {}
-
-    def took(self, batch: Batch) -> None:
-        """Take in a batch that has ended. A watermark that it does not know keeps its last known value."""
-        if (last := self._last.get(batch.query)) is not None:
-            batch = replace(batch, watermark=batch.watermark or last.watermark)
-        self._last[batch.query] = batch
-        self._rows[batch.query] = self._rows.get(batch.query, 0) + batch.rows
-
-    def rows(self, now: float) -> list[tuple[str, ...]]:
-        """Return the cells of each query, in the order of COLUMNS; rows/s are since the last call."""
-        seconds = max(now - self._since, 0.001)
-        counts, self._rows, self._since = self._rows, {}, now
-        return [cells(batch, counts.get(name, 0) / seconds) for name, batch in sorted(self._last.items())]
+    offsets: Mapping[PartitionName, int]
+    reread: tuple[str, ...]
 
 
-COLUMNS = ("query", "rows/s", "behind", "state rows", "watermark", "last batch")
+def begin(
+    plan: Plan,
+    firsts: Mapping[PartitionName, int],
+    ends: Mapping[PartitionName, int],
+    committed: Mapping[PartitionName, Position],
+) -> Begin:
+    """Return where to begin in the partitions of the plan's events topics.
+
+    `firsts` and `ends`: the first offset of each partition and the one behind its last. A partition without a position
+    begins at its first offset. So does one whose position is of another topic, or behind the end of a log that was cut.
+    """
+    begins, reread = dict[PartitionName, int](), set[str]()
+    for partition, first in firsts.items():
+        group = partition[0].removesuffix(EVENTS_SUFFIX)
+        position = committed.get(partition)
+        is_true = position is not None and position.metadata == metadata(plan, group)
+        if position is not None and is_true and position.offset <= ends[partition]:
+            begins[partition] = position.offset
+            continue
+        begins[partition] = first
+        if position is not None:
+            reread.add(group)
+    return Begin(begins, tuple(sorted(reread)))
 
 
-def cells(batch: Batch, rate: float) -> tuple[str, ...]:
-    """Return one query's cells, in the order of COLUMNS."""
-    watermark = "-" if batch.watermark is None else batch.watermark.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return (
-        batch.query,
-        f"{rate:,.0f}",
-        f"{batch.behind:,}",
-        "-" if batch.state_rows is None else f"{batch.state_rows:,}",
-        watermark,
-        f"{batch.seconds:.1f} s",
-    )
+def metadata(plan: Plan, group: str) -> str:
+    """Return the metadata of a position in the group's events."""
+    return render_position(plan.ids[group + EVENTS_SUFFIX], plan.ids[group + VIEW_SUFFIX])
 
 
-def line(rows: Iterable[tuple[str, ...]]) -> str:
-    """Return all queries in one line, for a log."""
-    text = (
-        f"{name} {rate} rows/s, {behind} behind, {state} state rows, watermark {watermark}, batch {took}"
-        for name, rate, behind, state, watermark, took in rows
-    )
-    return "; ".join(text)
+def to_commit(plan: Plan, offsets: Mapping[PartitionName, int]) -> Iterator[tuple[str, PartitionName, Position]]:
+    """Yield what to commit for these offsets: the consumer group, the partition, and its position."""
+    for partition, offset in offsets.items():
+        group = partition[0].removesuffix(EVENTS_SUFFIX)
+        yield Names(group).view_group, partition, Position(offset, metadata(plan, group))
+
+
+class RunProgress:
+    """How far one run of the query has read, what of it was committed, and what it did not find.
+
+    `begins` are the offsets at which it has begun, which are all committed. `now`: seconds of a clock that never goes
+    back.
+    """
+
+    def __init__(self, plan: Plan, begins: Mapping[PartitionName, int], now: float) -> None:
+        self._plan = plan
+        self._read, self._committed, self._all_at = dict(begins), dict(begins), now
+        self._is_changed = False
+        self._spans: dict[PartitionName, tuple[int, int]] = {}
+        self._rows = 0
+
+    def take(self, batch: Batch) -> None:
+        """Take in a batch that has ended."""
+        for partition, end in batch.ends.items():
+            start = (batch.starts or self._read).get(partition, end)
+            if start < end:
+                self._spans[partition] = self._spans.get(partition, (start, end))[0], end
+        self._read |= batch.ends
+        self._rows += batch.rows
+        self._is_changed = True
+
+    def keep(self, plan: Plan) -> None:
+        """Forget the partitions of topics that the plan does not have, or that are other ones there."""
+        gone = {topic for topic, topic_id in self._plan.ids.items() if plan.ids.get(topic) != topic_id}
+        groups = {topic.removesuffix(EVENTS_SUFFIX).removesuffix(VIEW_SUFFIX) for topic in gone}
+        for partitions in (self._read, self._committed, self._spans):
+            for partition in [one for one in partitions if one[0].removesuffix(EVENTS_SUFFIX) in groups]:
+                del partitions[partition]
+
+    def news(self, now: float) -> dict[str, dict[PartitionName, Position]]:
+        """Return what to commit, by consumer group: what has changed, and all once in AGAIN_SECONDS."""
+        if now - self._all_at > AGAIN_SECONDS:
+            self._committed, self._all_at, self._is_changed = {}, now, True
+        if not self._is_changed:
+            return {}
+        changed: dict[str, dict[PartitionName, Position]] = {}
+        for group, partition, position in to_commit(self._plan, self._read):
+            if self._committed.get(partition) != position.offset:
+                changed.setdefault(group, {})[partition] = position
+        self._is_changed = bool(changed)
+        return changed
+
+    def committed(self, positions: Mapping[PartitionName, Position]) -> None:
+        """Note that these offsets were committed."""
+        self._committed |= {partition: position.offset for partition, position in positions.items()}
+
+    def suspicious(self) -> tuple[PartitionName, ...]:
+        """Return the partitions of the ranges since the last `lost`, if more offsets were in these than were read."""
+        unread = sum(end - start for start, end in self._spans.values()) - self._rows
+        if unread > 0:
+            return tuple(sorted(self._spans))
+        self._spans, self._rows = {}, 0
+        return ()
+
+    def lost(self, firsts: Mapping[PartitionName, int]) -> Counter[str]:
+        """Return how many offsets of the ranges since the last call each topic no longer had.
+
+        `firsts`: the first offsets of the suspicious partitions, asked for after the batches. An offset that was
+        deleted just after it was read looks like a lost one. So at most as many are counted as were not read. Markers
+        of transactions are also offsets that are not read.
+        """
+        counts: Counter[str] = Counter()
+        unread = sum(end - start for start, end in self._spans.values()) - self._rows
+        for partition, first in sorted(firsts.items()):
+            start, end = self._spans[partition]
+            gone = min(max(0, min(first, end) - start), unread)
+            unread -= gone
+            if gone:
+                counts[partition[0]] += gone
+        self._spans, self._rows = {}, 0
+        return counts

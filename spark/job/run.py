@@ -1,61 +1,69 @@
-"""Run the job: from start to stop."""
+"""Run the job: from its start to its end, which is always within END_SECONDS of a request to stop.
+
+The job is one process that may die at any moment, and nothing in it repairs a query that fails: it ends with 1, and
+whoever runs it (Kubernetes, systemd) starts it again. Everything runs in one loop on the main thread: it follows the
+groups, takes in the query's progress, and writes a line now and then. A hanging broker, or a Java process that does not
+answer, cannot hold up the end: a timer then ends Java and this process.
+"""
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from prometheus_client import make_wsgi_app, start_http_server
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
-from reconsume.spark.errors import GoneError, TakenError
-from reconsume.spark.java import end, end_java, java_process, raising_gone, start_anew, submitted, versions
-from reconsume.spark.job.answers import Answers
-from reconsume.spark.job.cluster import Cluster
-from reconsume.spark.job.display import say, shown
-from reconsume.spark.job.java_log import log_options
-from reconsume.spark.job.listener import Listener
-from reconsume.spark.job.liveness import Liveness, with_livez
-from reconsume.spark.job.meters import Meters
-from reconsume.spark.job.positions import ReadPositions
-from reconsume.spark.job.queries import QUERIES, Queries
-from reconsume.spark.job.reading import kept_consumers
-from reconsume.spark.job.sole_use import claim
-from reconsume.spark.job.supervisor import Streak, Supervisor
+from reconsume.spark.errors import JobError, sentence_of
+from reconsume.spark.java import end_java, java_process, log_options, versions
+from reconsume.spark.job.groups import FollowedGroups
+from reconsume.spark.job.kafka import Brokers
+from reconsume.spark.job.metrics import JobMetrics
+from reconsume.spark.job.query import ViewWork, kept_consumers
 from reconsume.spark.options import Run
 from reconsume.spark.session import build, java_folder
 
 LOCAL = "local[16]"
 """The master, unless one is given or spark-submit started this process. It has more threads than a machine has cores,
-because tasks of many partitions wait for answers of the brokers; a job of few groups uses two (`reading.tasks_of`)."""
-FIRST_SECONDS = 30.0
-"""Seconds that the sums wait at most for the view's first batch.
+because tasks of many partitions wait for answers of the brokers; a job of few groups uses two (`query.tasks_of`)."""
+END_SECONDS = 15.0
+"""Seconds from the request to stop, or from the query's death, until this process ends, whatever hangs."""
+TURN_SECONDS = 0.2
+"""Seconds between two turns of the loop."""
+LINE_SECONDS = 10.0
+"""Seconds between two lines of the log that say how the query fares."""
+ENDINGS = (JobError, Py4JError, PySparkException, ConnectionError)
+"""What ends the job in one sentence. If Java has died, any call of it raises an error of Py4J or of the connection."""
+CHECKPOINT_FILES = "FileSystemBasedCheckpointFileManager"
+"""The class that writes the files of a checkpoint by Hadoop's plainer interface. Spark's own choice starts eight more
+processes for each file, 150 ms of every batch; on a local disk both rename by rename(2)."""
 
-In that batch code is compiled. Two queries at once would each take twice as long.
-"""
-SETTINGS = {
-    "spark.log.level": "ERROR",
-    # Java raises its limit of open files to the hard one.
-    "spark.kafka.consumer.cache.capacity": str(kept_consumers(resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
-    # Each query has its own pool: the view's tasks do not wait behind those of the slow queries.
-    "spark.scheduler.mode": "FAIR",
-    # With the waits of a stop (`running_query`, `java`) and a request that may be under way, it is less than 20 s from
-    # SIGTERM to the end.
-    "spark.sql.streaming.stopTimeout": "4s",
-    # The code that Spark generates is then the same for any number of topics. Else Java compiles it anew
-    # when one of a few groups comes or goes.
-    "spark.sql.optimizer.inSetConversionThreshold": "0",
-    # With the default of 10 s, the metric of the last progress is up to 10 s old while nothing happens.
-    "spark.sql.streaming.noDataProgressEventInterval": "5s",
-}
+
+def settings(spark_version: str) -> dict[str, str]:
+    """Return Spark's settings of the job; the user's override them."""
+    package = "org.apache.spark.sql.execution.streaming"
+    if not spark_version.startswith("4.0."):
+        package = f"{package}.checkpointing"
+    return {
+        "spark.log.level": "ERROR",
+        # Java raises its limit of open files to the hard one.
+        "spark.kafka.consumer.cache.capacity": str(kept_consumers(resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
+        "spark.sql.streaming.checkpointFileManagerClass": f"{package}.{CHECKPOINT_FILES}",
+        # With the waits of a stop and a request that may be under way, it is less than END_SECONDS to the end.
+        "spark.sql.streaming.stopTimeout": "4s",
+    }
 
 
 class StopSignal:
-    """The supervisor's clock, and the request to stop that a signal sets."""
+    """The request to stop that SIGTERM and SIGINT set. From then on the process has END_SECONDS to end with 0."""
 
     def __init__(self) -> None:
         self._stop = threading.Event()
@@ -66,89 +74,90 @@ class StopSignal:
         Call it again after Spark has started, because Spark replaces the handler of SIGINT.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stop.set())
+            signal.signal(number, lambda *_: self._request())
+
+    def _request(self) -> None:
+        if not self._stop.is_set():
+            self._stop.set()
+            end_in_time(0)
 
     def is_set(self) -> bool:
         """Whether the job must stop."""
         return self._stop.is_set()
-
-    def now(self) -> float:
-        return time.monotonic()
 
     def pause(self, seconds: float) -> bool:
         """Wait for `seconds`. Return True, at once, when the job must stop."""
         return self._stop.wait(seconds)
 
 
+def end_in_time(code: int) -> None:
+    """End Java and this process after END_SECONDS, if it has not ended by then."""
+
+    def end() -> None:
+        if (java := java_process()) is not None:
+            java.kill()
+        say(f"Spark has not stopped in {END_SECONDS:.0f} s, and was ended")
+        os._exit(code)
+
+    timer = threading.Timer(END_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+
+
 def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -> int:
-    """Run the job and return the exit code: 0 after a request to stop, 1 if any query was given up.
+    """Run the job until a request to stop, or until its query has ended. Return the exit code: 0, or 1.
 
-    It ends by itself when every query is given up. Raises TakenError if another job uses the checkpoint, and GoneError
-    if Java has ended.
+    Everything that ends the job is one line of the log.
     """
-    meters = Meters(QUERIES, Liveness(QUERIES, time.monotonic))
-    with raising_gone(), ExitStack() as stack:
-        if options.metrics_listen is not None:
-            stack.callback(serve(meters, *options.metrics_listen))
-        stack.enter_context(java_folder(*log_options()))
-        jars = [Path(jar) for jar in options.jars]
-        spark = build("reconsume-view", jars=jars, master=master, options=SETTINGS | dict(options.conf))
-        stack.callback(end_java, spark)
-        stop.listen()
-        _lock = claim(spark, options.checkpoint, say)
-        cluster = Cluster(spark, kafka, answers=Answers(say, stop.is_set))
-        positions = ReadPositions(time.monotonic())
-        listener = Listener(meters, say, cluster, positions)
-        spark.streams.addListener(listener)
-        say(f"{versions(spark)}; reading {options.reads()}")
-        job = Queries(spark, options, kafka, cluster, meters, positions)
-        limit = stop.now() + FIRST_SECONDS
-        supervisor = Supervisor(
-            job.starts,
-            stop,
-            most=options.max_failures,
-            say=say,
-            restarting=meters.restarting,
-            giving_up=meters.giving_up,
-            waiting=meters.liveness.alive,
-            may_begin=lambda name: name == "view" or listener.settled("view") or stop.now() > limit,
-        )
-        with shown(listener.rows):
-            meters.liveness.begin()
-            good = supervisor.run()
-        say("stopped" if good else "ended; some queries were given up")
-    return 0 if good else 1
+    code = 0
+    with ExitStack() as stack:
+        stack.enter_context(suppress(*ENDINGS))  # what ends badly below says nothing new
+        try:
+            _run(options, master, kafka, stop, stack)
+        except ENDINGS as error:
+            if not stop.is_set():
+                end_in_time(1)
+                code = 1
+                say(f"ended: {sentence_of(error)}")
+    if code == 0:
+        say("stopped")
+    return code
 
 
-def serve(meters: Meters, host: str, port: int) -> Callable[[], None]:
-    """Serve metrics and `/livez` until the returned function is called.
+def _run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal, stack: ExitStack) -> None:
+    metrics = JobMetrics()
+    if options.metrics_listen is not None:
+        port, end_server = metrics.serve(*options.metrics_listen)
+        stack.callback(end_server)
+        say(f"metrics at http://{options.metrics_listen[0]}:{port}/metrics")
+    stack.enter_context(java_folder(*log_options()))
+    own = settings(pyspark.__version__)
+    jars = [Path(jar) for jar in options.jars]
+    spark = build("reconsume-view", jars=jars, master=master, options=own | dict(options.conf))
+    stack.callback(end_java, spark)
+    stop.listen()
+    say(f"{versions(spark)}; reading {options.reads()}")
+    brokers = Brokers(spark, kafka, stopping=stop.is_set, say=say)
+    work = ViewWork(spark, options, kafka, brokers, metrics, say)
+    groups = FollowedGroups(work, time.monotonic, say)
+    stack.callback(groups.stop)
+    with brokers.within():  # Java loads its classes for the first question
+        groups.begin()
+    line_at = time.monotonic() + LINE_SECONDS
+    while not stop.pause(TURN_SECONDS):
+        groups.turn()
+        work.take_progress()
+        metrics.groups(groups.served, len(groups.left_out))
+        if groups.served == 0:
+            metrics.well()
+        elif time.monotonic() >= line_at:
+            line_at = time.monotonic() + LINE_SECONDS
+            if line := work.line(LINE_SECONDS):
+                say(line)
 
-    Raises TakenError if the address cannot be used.
-    """
-    try:
-        server, _ = start_http_server(port, host, meters.registry)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise TakenError(f"cannot listen on {host}:{port} (--metrics-listen): {why}") from error
-    server.set_app(with_livez(make_wsgi_app(meters.registry), meters.liveness))
-    say(f"metrics at http://{host}:{server.server_port}/metrics")
-    return server.shutdown
 
-
-def after_death(options: Run, ran: float, gone: GoneError, stop: StopSignal) -> int:
-    """Restart the program after its Java process has crashed; return the exit code if the program must end.
-
-    The restart comes after a wait. The program ends with 1 after too many crashes in a row or under spark-submit, and
-    with 0 after a request to stop.
-    """
-    if (process := java_process()) is not None:
-        end(process)
-    streak = Streak(options.deaths).failed(ran)
-    count = f"{streak.failures} of {options.max_failures} deaths in a row"
-    if submitted() or streak.failures >= options.max_failures:
-        say(f"Spark's Java process crashed ({count}); the job ends: {gone}")
-        return 1
-    say(f"Spark's Java process crashed ({count}); the job starts again in {streak.wait:g} s: {gone}")
-    if not stop.pause(streak.wait):
-        start_anew(streak.failures)
-    return 0
+def say(text: str) -> None:
+    """Write one line for the operator to stderr, with the time in UTC."""
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    sys.stderr.write(f"{stamp} view: {text}\n")
+    sys.stderr.flush()

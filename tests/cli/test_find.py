@@ -121,7 +121,7 @@ def test_a_record_in_a_queue_that_is_retried_in_place_says_both(kafka: Broker, t
     """Given a queue whose ladder the policy has ended, then its head no longer only waits for its next retry."""
     fresh, now = fresh_group(kafka.bootstrap), wall()
     group = create_group(
-        GroupTopics(fresh.bootstrap, fresh.group, fresh.mains, queued=True), also=(Kind.POLICY, Kind.VIEW, Kind.STATS)
+        GroupTopics(fresh.bootstrap, fresh.group, fresh.mains, queued=True), also=(Kind.POLICY, Kind.VIEW)
     )
     queue, ident = group.queues[0], f"{group.main}:0:3"
     head = InPlaceTold(ident, 12, now + 800, now - 90_000, "http-503")
@@ -185,7 +185,7 @@ def test_a_held_record_says_which_hold_keeps_it_back_and_until_when(group: Group
 def test_the_command_that_find_names_shows_a_record_that_is_retried_in_place(
     kafka: Broker, tmp_path: Path, order: str
 ) -> None:
-    group = create_group(fresh_group(kafka.bootstrap), also=(Kind.POLICY, Kind.VIEW, Kind.STATS))
+    group = create_group(fresh_group(kafka.bootstrap), also=(Kind.POLICY, Kind.VIEW))
     produce(group.bootstrap, group.main, [Out(b"done", KEY, (), 0), Out(b'{"tries": "in place"}', KEY, (), 0)])
     done_to(group, group.main, 1, group.group)
     deliver = {"deliver": {"url": "http://127.0.0.1:1/", "order": order}, "view": {"source": "events"}}
@@ -396,7 +396,7 @@ def test_retries_list_by_key_or_content_searches_the_retry_topics_alone(group: G
 def test_retries_show_has_the_value_of_the_newest_copy_and_of_a_done_record_that_of_the_main_topic(
     kafka: Broker, tmp_path: Path
 ) -> None:
-    group = create_group(fresh_group(kafka.bootstrap), also=(Kind.POLICY, Kind.VIEW, Kind.STATS))
+    group = create_group(fresh_group(kafka.bootstrap), also=(Kind.POLICY, Kind.VIEW))
     level = next(iter(group.levels))
     produce(group.bootstrap, group.main, [Out(b"as it was", KEY, (), 0)])
     produce(group.bootstrap, level, [copy(group, level, 0, b'{"as": "it is"}')])

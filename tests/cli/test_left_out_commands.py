@@ -59,7 +59,7 @@ def test_a_command_that_is_left_out_says_so_in_one_sentence(packages: Path, word
 
 
 def test_the_view_job_names_the_image_that_has_it(packages: Path, tmp_path: Path) -> None:
-    refused = run(packages, "view", "run", "-c", str(write_good(tmp_path)), "--checkpoint", str(tmp_path / "view"))
+    refused = run(packages, "view", "run", "-c", str(write_good(tmp_path)))
     assert refused.returncode == 1
     assert "image reconsume-spark" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from reconsume.sidecar.cli.view import UNUSED, folder_name, state_folder
+from reconsume.sidecar.cli.view import UNUSED
 from reconsume.sidecar.settings import load
 from reconsume.topics.events import State
 from tests.support.kafka.broker import Broker
@@ -73,7 +73,6 @@ def test_the_job_itself_says_it_too(without_pyspark: dict[str, str]) -> None:
         "reconsume.spark",
         "run",
         "--groups=a",
-        "--checkpoint=/tmp/x",
         "--bootstrap=b:1",
     ]
     done = subprocess.run(command, env=without_pyspark, capture_output=True, text=True, timeout=60)
@@ -100,13 +99,6 @@ def test_a_wrong_duration_is_told_before_anything_is_fetched(tmp_path: Path) -> 
     done = reconsume("view", "run", "--trigger", "14", "-c", config(tmp_path))
     assert done.exit_code == 2
     assert "'14' is not a duration" in done.stderr
-
-
-def test_each_cluster_and_set_of_groups_has_a_checkpoint_of_its_own() -> None:
-    names = {folder_name(groups, servers) for groups in ("a", "a,b", "a/b") for servers in ("x:1", "y:1")}
-    assert len(names) == 6
-    assert all("/" not in name for name in names)
-    assert state_folder({"XDG_STATE_HOME": "/s"}) == Path("/s/reconsume/view")
 
 
 def test_what_only_a_sidecar_needs_is_no_fault_of_the_view(tmp_path: Path) -> None:

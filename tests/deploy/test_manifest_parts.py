@@ -222,8 +222,8 @@ def test_strimzis_topics_are_those_that_export_prints() -> None:
     settings = load(STRIMZI / "reconsume.yaml", (), {})
     specs = group_specs(settings.names, [Source("orders", 12, 3, 1_048_588, 2)], settings.delays)
     assert (STRIMZI / "topics.yaml").read_text() == yaml_documents(strimzi_topic(one, "kafka") for one in specs)
-    # Queues are for groups whose ordered records wait by a ladder, VIEW and STATS for those whose view Spark writes.
-    assert {one.kind for one in specs} == set(Kind) - {Kind.MAIN, Kind.ORDERED, Kind.VIEW, Kind.STATS}
+    # Queues are for groups whose ordered records wait by a ladder, VIEW for those whose view Spark writes.
+    assert {one.kind for one in specs} == set(Kind) - {Kind.MAIN, Kind.ORDERED, Kind.VIEW}
 
 
 def test_strimzis_users_are_those_that_export_prints() -> None:

@@ -132,11 +132,13 @@ def views() -> list[Part]:
     return [part for found in (overlay("dev"), chart()) for part in parts(found) if part.container["name"] == "view"]
 
 
-def test_there_is_never_more_than_one_view_job_on_a_checkpoint() -> None:
+def test_the_view_job_is_one_process_without_a_disk_which_kubernetes_restarts() -> None:
     assert len(views()) == 2
     for part in views():
-        spec = part.document["spec"]
-        assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+        assert part.document["spec"]["replicas"] == 1
+        pod = part.document["spec"]["template"]["spec"]
+        assert pod.get("restartPolicy", "Always") == "Always"
+        assert not any("persistentVolumeClaim" in volume for volume in pod["volumes"])
 
 
 def test_the_views_limit_is_its_heap_and_a_gibibyte() -> None:

@@ -17,7 +17,7 @@ from reconsume.sidecar.http import bodies, connections, json_body, protocol
 from reconsume.sidecar.kafka import client_config
 from reconsume.sidecar.kafka.committer import record_form, transaction
 from reconsume.sidecar.settings.model import ROWS
-from reconsume.sidecar.view import store
+from reconsume.sidecar.view import copy
 from reconsume.topics import (
     action_record,
     hold_record,
@@ -292,7 +292,7 @@ def sections() -> dict[str, Sequence[Limit]]:
             ),
             Limit(
                 "a view that is made from the events",
-                f"{number(store.BOUND.records)} records, {store.BOUND.bytes // 1_000_000_000} GB of file",
+                f"{number(copy.BOUND.records)} records, {copy.BOUND.bytes // 1_000_000_000} GB of file",
                 "`view.source`",
                 "the oldest done records leave it, then new ones have no room; it says so",
             ),

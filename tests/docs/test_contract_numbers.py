@@ -16,7 +16,7 @@ from reconsume.sidecar.delivery.push import request
 from reconsume.sidecar.deploy import container
 from reconsume.sidecar.dlq import letters, settlements
 from reconsume.sidecar.settings import group_policy
-from reconsume.sidecar.view import store
+from reconsume.sidecar.view import copy
 from reconsume.topics import events, foreign_headers, levels, other_group_headers, retry_headers, specs
 from reconsume.topics.durations import render_duration
 from tests.docs.contract_page import PROMISES, ROOT
@@ -60,7 +60,7 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("3.2", f"for its delay and {days(specs.OUTAGE_MARGIN)} more"),
     ("3.2", f"{bytes_(specs.HEADER_ROOM)} more"),
     ("3.2", f"letters for {days(specs.DLQ_RETENTION)}, the events {days(specs.EVENTS_RETENTION)}"),
-    ("3.2", f"the view {days(specs.VIEW_RETENTION)}, the sums {days(specs.STATS_RETENTION)}"),
+    ("3.2", f"the view {days(specs.VIEW_RETENTION)}"),
     *(("3.5", name) for name in retry_headers.OURS - {retry_headers.RETRY_POSTPONED_AT}),
     ("3.6", f"`{other_group_headers.ORIGINAL}…`"),
     ("3.7", f"more than {number(retry_headers.MOST_HEADERS)} headers"),
@@ -90,7 +90,9 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("8.6", f"below {ms(decide.LONGEST_IN_MEMORY)}"),
     *(("10.1", f"`{key}`") for key in group_policy.KEYS),
     *(("11.1", state) for state in events.State),
-    ("11.4", f"{number(store.BOUND.records)} records or {store.BOUND.bytes // 1_000_000_000} GB"),
+    ("11.4", f"{number(copy.BOUND.sums)} rows or {copy.BOUND.sums_bytes // 1_000_000} MB of names"),
+    ("11.5", f"the newest {number(copy.BOUND.records)} events"),
+    ("11.4", f"{number(copy.BOUND.records)} records or {copy.BOUND.bytes // 1_000_000_000} GB"),
     *(("12.1", str(code)) for code in exit_codes.MEANINGS),
     ("13.3", f"within {container.USUAL_MEMORY.removesuffix('Mi')} MiB"),
     ("13.4", f"keeps {reason_classes.MOST} by name"),

@@ -29,7 +29,7 @@ from reconsume.topics.names import LEGAL_NAMES
 from reconsume.topics.policy_record import BadRecord, PolicyHeard, parse_record
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import LARGEST_LONG, BadHeader, Headers, RetryState, parse_retry_headers
-from reconsume.topics.view_record import BadRow, decode_stats, decode_view
+from reconsume.topics.view_record import BadRow, decode_view
 from tests.fuzz.http_calls import CALLS, Caller
 from tests.support.sidecar.settings import GOOD, write_good
 
@@ -135,7 +135,7 @@ def headers(data: bytes) -> None:
 
 def events(data: bytes) -> None:
     """An event, a row, sums."""
-    for found in (decode_event(data), decode_view(GROUP, b"orders:3:1024", data), decode_stats(GROUP, b"k", data)):
+    for found in (decode_event(data), decode_view(GROUP, b"orders:3:1024", data)):
         assert not isinstance(found, BadEvent | BadRow) or 0 < len(found.text) < 500
 
 

@@ -38,7 +38,7 @@ from reconsume.topics.retry_headers import Headers, RetryState
 from reconsume.topics.retry_order import Order
 from reconsume.topics.transition_records import Copy, redriven_writes, writes_of
 from reconsume.topics.transitions import Commit, DeadLetter, Forward, Hop, Requeue, Retry, Written
-from reconsume.topics.view_record import StatsRow, ViewRow, encode_row, stats_key
+from reconsume.topics.view_record import ViewRow, encode_row
 from tests.sim.samples import policy
 
 NOW = 1_763_690_000_000
@@ -53,7 +53,6 @@ OWN: Headers = [("content-type", b"application/json"), ("n", None), ("n", b"\x00
 RECORD = Record(Partition("billing-RETRY-10s", 2), 77, 1, NOW, b"key", b"value", [*OWN], None)
 EVENT = event_of(LIFE, State.WAITING_RETRY, 10_000, group="billing", instance="billing-0", at=NOW)
 ROW = ViewRow(**asdict(EVENT) | {"last_failed_at": NOW, "retries": 3}, updated_at=NOW + 1_000)
-SUMS = StatsRow("billing", NOW // 60_000 * 60_000, "orders", "10s", "http-500", 12, 3, 0, 1)
 INCARNATION, SECRET = bytes(range(8)), bytes(range(32))
 
 HERE = Partition("orders", 3)
@@ -237,7 +236,6 @@ def view() -> Any:
         "view": [
             {"key": row.id, "value": encode_row(row).decode()} for row in (ROW, msgspec.structs.replace(ROW, cycle=3))
         ],
-        "stats": [{"key": stats_key(SUMS), "value": encode_row(SUMS).decode()}],
     }
 
 

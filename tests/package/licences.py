@@ -26,7 +26,7 @@ def needed(name: str, extra: str = "", found: dict[str, str] | None = None) -> d
     for text in there.requires or ():
         wanted = Requirement(text)
         if wanted.marker is None or wanted.marker.evaluate({"extra": extra}):
-            needed(canonicalize_name(wanted.name), found=found)
+            needed(canonicalize_name(wanted.name), "".join(wanted.extras), found)
     return found
 
 

@@ -20,9 +20,8 @@ OURS = ("sidecar", "topics", "spark", "once")
 PUBLIC = [
     "reconsume.once",
     "reconsume.spark",
-    *(f"reconsume.spark.{name}" for name in ("checkpoint", "consumer", "session", "stats", "tables", "upsert", "view")),
-    "reconsume.spark.testing",
-    "reconsume.spark.job",
+    *(f"reconsume.spark.{name}" for name in ("checkpoint", "consumer", "lake", "session", "stats", "tables")),
+    *(f"reconsume.spark.{name}" for name in ("testing", "upsert", "view", "job")),
 ]
 IMPORT_EVERYTHING = """
 import importlib, pkgutil, sys
@@ -99,8 +98,7 @@ def test_what_is_pickled_can_be_read_by_another_process(tmp_path: Path) -> None:
 
 def test_the_job_is_one_function_for_a_file_of_three_lines() -> None:
     docs = (ROOT / "docs" / "spark.md").read_text("utf-8")
-    blocks = [block.partition("```")[0] for block in docs.split("```python\n")[1:]]
-    (code,) = (block for block in blocks if "reconsume.spark.job" in block)
+    code = docs.partition('```python title="view.py"\n')[2].partition("```")[0]
     assert len(ast.parse(code).body) == 2
     command = [sys.executable, "-c", code, "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)

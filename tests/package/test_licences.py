@@ -18,6 +18,7 @@ FAMILIES = {
     "Apache": "Apache",
     "BSD": "BSD",
     "ISC": "ISC",
+    "LGPL": "LGPL|Lesser General",
     "MIT": "MIT",
     "MPL": "MPL|Mozilla",
     "PSF": "PSF|Python Software Foundation",
@@ -35,6 +36,11 @@ def families(said: str) -> set[str]:
 def test_every_package_may_be_shipped_along() -> None:
     found = {name: said for name, (_, said) in by_package().items()}
     assert {name: said for name, said in found.items() if not families(said)} == {}
+
+
+def test_only_the_extra_for_postgresql_brings_a_package_under_the_lgpl() -> None:
+    bound = {name: extra for name, (extra, said) in by_package().items() if "LGPL" in families(said)}
+    assert set(bound.values()) <= {"spark-postgres"}, bound
 
 
 def test_the_page_has_each_package_with_its_licence() -> None:

@@ -134,7 +134,7 @@ def test_the_metadata_says_what_the_project_says(wheel: Path) -> None:
         assert files.read(f"{folder}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
     assert (about["Name"], about["Version"], about["License-Expression"]) == ("reconsume", VERSION, "Apache-2.0")
     assert about["Requires-Python"] == ">=3.11"
-    assert set(about.get_all("Provides-Extra") or ()) == {"otel", "spark", "spark-source"}
+    assert set(about.get_all("Provides-Extra") or ()) == {"otel", "spark", "spark-any", "spark-postgres"}
 
 
 def test_the_version_has_its_date_in_the_changelog() -> None:

@@ -33,11 +33,11 @@ def first_reading(world: World, _group: Group, _turn: Round) -> None:
     group.fill(EVENTS)
     answers = Answers(dump(world.bootstrap, group.names.events))
     with followed(group) as follower:
-        group.create([Kind.VIEW, Kind.STATS])
-        world.job.until(lambda: answers.take(follower.status), READ_SECONDS, "the view says that it is complete")
+        group.create([Kind.VIEW])
+        world.until(lambda: answers.take(follower.status), READ_SECONDS, "the view says that it is complete")
     world.say(f"      {answers}")
     world.found += answers.wrong
-    world.job.until(lambda: not list(faults(world.bootstrap, group)), READ_SECONDS, "the backlog is right", 1.0)
+    world.until(lambda: not list(faults(world.bootstrap, group)), READ_SECONDS, "the backlog is right", 1.0)
     group.delete()
 
 

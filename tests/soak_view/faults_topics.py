@@ -30,7 +30,6 @@ def group_removed(world: World, group: Group, _turn: Round) -> None:
 
 def group_made_anew(_world: World, group: Group, turn: Round) -> None:
     """It soon has more events than the old one."""
-    group.made_anew_while_read()
     make_anew(group, turn)
 
 
@@ -48,16 +47,16 @@ def group_made_anew_while_stopped(world: World, group: Group, turn: Round) -> No
     world.job.start()
 
 
-def outputs_made_anew(_world: World, group: Group, turn: Round) -> None:
-    """The topics that the job writes: rows and sums of all events at hand must come back."""
-    group.make_outputs_anew(turn.pick)
+def view_recreated(_world: World, group: Group, turn: Round) -> None:
+    """The topic that the job writes: rows of all events at hand must come back."""
+    group.recreate_view()
     group.live(turn.records)
 
 
-def outputs_made_anew_while_stopped(world: World, group: Group, turn: Round) -> None:
+def view_recreated_while_stopped(world: World, group: Group, turn: Round) -> None:
     """The same, and the job does not see it."""
     world.stop()
-    outputs_made_anew(world, group, turn)
+    view_recreated(world, group, turn)
     world.job.start()
 
 

@@ -13,8 +13,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from reconsume.topics.events import Event, State
 from reconsume.topics.names import Kind, Names
 from tests.support.kafka.topic_io import SECONDS, Row, delete_topics, dump
-from tests.support.kafka.view_topics import KINDS, create_view_topics, event, folded, summed, tell
+from tests.support.kafka.view_topics import create_view_topics, event, folded, tell
 
+KINDS = (Kind.EVENTS, Kind.VIEW)
 LEVELS = ("10s", "1m", "2h")
 REASONS = ("http-500", "timeout", "é|😀")
 TOLD_AT_ONCE = 10_000
@@ -30,8 +31,6 @@ class Group:
         self._written: set[Row] = set()
         """Every record that was ever on an events topic of this name."""
         self._first = 0
-        self._read_twice = False
-        """Whether the job may have read events before it noticed that their topic was another one."""
         self.create(kinds)
 
     def create(self, kinds: Collection[Kind] = KINDS) -> None:
@@ -42,26 +41,19 @@ class Group:
     def delete(self) -> None:
         """Delete its topics, and wait until they are gone."""
         self._note()
-        topics = {self.names.events, self.names.view, self.names.stats}
-        delete_topics(self.bootstrap, *sorted(topics))
-        # A job goes on with the sums of the minute, and the rows of what was are gone with their topic.
+        delete_topics(self.bootstrap, self.names.events, self.names.view)
         self.there = self.complete = False
 
-    def make_outputs_anew(self, pick: int) -> None:
-        """Delete the VIEW topic, the STATS topic or both, and create them again."""
-        kinds = ((Kind.VIEW,), (Kind.STATS,), (Kind.VIEW, Kind.STATS))[pick % 3]
-        delete_topics(self.bootstrap, *(getattr(self.names, kind) for kind in kinds))
-        self.create(kinds)
+    def recreate_view(self) -> None:
+        """Delete the VIEW topic and create it again."""
+        delete_topics(self.bootstrap, self.names.view)
+        self.create([Kind.VIEW])
 
     def fill(self, events: int) -> None:
         """Tell of so many records, of each that it has failed once."""
         for first in range(0, events, TOLD_AT_ONCE):
             numbers = range(first, min(first + TOLD_AT_ONCE, events))
             tell(self.bootstrap, [event(self.names.group, number) for number in numbers])
-
-    def made_anew_while_read(self) -> None:
-        """The job may count its events twice, until it notices."""
-        self._read_twice = True
 
     def live(self, records: int) -> None:
         """Let so many records fail: the lives of each, event by event, mixed."""
@@ -124,9 +116,8 @@ class Group:
     def _note(self) -> None:
         self._written |= set(dump(self.bootstrap, self.names.events))
 
-    def bounds(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """The least and the most that the view, and the sums, may say: of what is there, and of all that ever was."""
+    def bounds(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The least and the most that the view may say: of what is there, and of all that ever was."""
         there = dump(self.bootstrap, self.names.events)
         self._written |= set(there)
-        counted = [*self._written, *self._written] if self._read_twice else self._written
-        return dict(folded(there)), dict(folded(self._written)), dict(summed(there)), dict(summed(counted))
+        return dict(folded(there)), dict(folded(self._written))

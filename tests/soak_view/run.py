@@ -1,4 +1,4 @@
-"""One soak of the view: rounds of a fault under load, each followed by rest, in which view and sums are judged."""
+"""One soak of the view: rounds of a fault under load, each followed by rest, in which the view is judged."""
 
 from __future__ import annotations
 
@@ -16,22 +16,20 @@ from tests.soak_view.world import World
 from tests.support.sidecar.view_process import SELDOM
 
 REST = 120.0
-"""Seconds in which view and sums must be what the events say, on an idle machine; Spark starts anew in it."""
+"""Seconds in which the view must be what the events say, on an idle machine; Spark starts anew in it."""
 Fault: TypeAlias = Callable[[World, Group, Round], None]
 FAULTS: Mapping[str, Fault] = {
     "all-killed": faults_job.all_killed,
     "driver-killed": faults_job.driver_killed,
     "java-killed": faults_job.java_killed,
     "job-stopped": faults_job.stopped,
-    "checkpoint-lost": faults_job.without_checkpoint,
     "second-job": faults_job.second,
-    "second-job-on-the-checkpoint": faults_job.second_on_the_checkpoint,
     "group-added": faults_topics.group_added,
     "group-removed": faults_topics.group_removed,
     "group-made-anew": faults_topics.group_made_anew,
     "group-made-anew-while-stopped": faults_topics.group_made_anew_while_stopped,
-    "outputs-made-anew": faults_topics.outputs_made_anew,
-    "outputs-made-anew-while-stopped": faults_topics.outputs_made_anew_while_stopped,
+    "view-recreated": faults_topics.view_recreated,
+    "view-recreated-while-stopped": faults_topics.view_recreated_while_stopped,
     "partitions-added": faults_topics.partitions_added,
     "events-overtaken": faults_topics.events_overtaken,
     "first-reading": backlog.first_reading,
@@ -109,7 +107,7 @@ class ViewSoak:
             return not found
 
         try:
-            world.job.until(right, REST, "view and sums are what the events say", SELDOM)
+            world.until(right, REST, "the view is what the events say", SELDOM)
         except AssertionError as late:
             return found or [str(late)]
         return []

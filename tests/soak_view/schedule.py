@@ -9,11 +9,10 @@ from typing import NamedTuple
 from tests.soak.schedule import chosen
 
 KINDS: Mapping[str, int] = {
-    "all-killed": 3,
+    "all-killed": 4,
     "driver-killed": 2,
     "java-killed": 2,
     "job-stopped": 2,
-    "checkpoint-lost": 2,
     "group-added": 2,
     "group-removed": 1,
     "group-made-anew": 2,
@@ -21,11 +20,10 @@ KINDS: Mapping[str, int] = {
     "partitions-added": 2,
     "events-overtaken": 3,
     "second-job": 1,
-    "second-job-on-the-checkpoint": 1,
     "executor-killed": 2,
     "worker-killed": 2,
-    "outputs-made-anew": 2,
-    "outputs-made-anew-while-stopped": 2,
+    "view-recreated": 2,
+    "view-recreated-while-stopped": 2,
     "first-reading": 1,
     "broker-killed": 2,
     "broker-paused": 2,
@@ -37,10 +35,9 @@ ENDING = frozenset(
         "driver-killed",
         "java-killed",
         "job-stopped",
-        "checkpoint-lost",
         "group-made-anew-while-stopped",
         "events-overtaken",
-        "outputs-made-anew-while-stopped",
+        "view-recreated-while-stopped",
     }
 )
 """Faults that end a process of the job. What it has counted as lost is read then, so there is rest between two."""

@@ -1,4 +1,4 @@
-"""What a soak of the view plays on: a broker, the job and others that are started by mistake, and groups."""
+"""What a soak of the view plays on: a broker, the job and its supervisor, another job by mistake, and groups."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pyspark
 
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from reconsume.topics.names import Kind
-from tests.soak_view.groups import Group
+from tests.soak_view.groups import KINDS, Group
 from tests.soak_view.standalone import Standalone
-from tests.support.kafka.view_topics import KINDS
-from tests.support.sidecar.view_process import ViewProcess
+from tests.support.deadline import until
+from tests.support.sidecar.view_process import SELDOM, ViewProcess
 
 STANDALONE = "standalone"
 """The master of a cluster that the soak starts itself: each executor and worker is a process that can be killed."""
-WORDS = ("--trigger=500ms", "--slow-trigger=1s", "--sums-delay=2h", "--metrics-listen=127.0.0.1:0")
+WORDS = ("--trigger=500ms", "--metrics-listen=127.0.0.1:0")
 LOST = "reconsume_view_events_lost_total"
 PROPERTIES = {
     # A minute by default: after SIGKILL a broker would have records again that were deleted, and that the job has read.
@@ -44,18 +44,16 @@ class World:
 
     def __init__(self, kafka: EmbeddedKafka, folder: Path, seed: int, master: str, say: Callable[[str], None]) -> None:
         self.kafka, self.bootstrap, self.folder, self.say = kafka, kafka.bootstrap, folder, say
-        self.checkpoint = folder / "place"
         self.found: list[str] = []
         self._prefix, self._random = f"soak-{os.getpid()}-{seed}", Random(seed)
         home = spark_home(folder / "spark")
         self._environ = {"SPARK_HOME": str(home)}
         self.spark = Standalone(home, folder / "standalone") if master == STANDALONE else None
         words = (f"--master={master}",) if self.spark is None else self.spark.words
-        self.job = self._job("job", self.checkpoint, words)
+        self.job = self._job("job", words)
         # Where the job has all cores of the cluster, a second one would wait for ever.
         others = words if self.spark is None else ("--master=local[2]",)
-        self.intruder = self._job("intruder", self.checkpoint, others)
-        self.other = self._job("other", folder / "other-place", others)
+        self.other = self._job("other", others)
         self.groups = [self.group() for _ in range(2)]
         self.lost = self._lost_before = 0
         """Events that were deleted unread, and of these those that an earlier process of the job has counted."""
@@ -71,8 +69,8 @@ class World:
         if self.spark is not None:
             self.spark.close()
 
-    def _job(self, name: str, checkpoint: Path, words: tuple[str, ...]) -> ViewProcess:
-        all_words = (*WORDS, *words, f"--pattern={self._prefix}-.*", f"--checkpoint={checkpoint}")
+    def _job(self, name: str, words: tuple[str, ...]) -> ViewProcess:
+        all_words = (*WORDS, *words, f"--pattern={self._prefix}-.*")
         return ViewProcess(self.bootstrap, self.folder / name, *all_words, environ=self._environ)
 
     def group(self, kinds: Collection[Kind] = KINDS) -> Group:
@@ -86,6 +84,22 @@ class World:
         return there[pick % len(there)]
 
     # --- the job -----------------------------------------------------------------------------------------------------
+
+    def supervise(self) -> None:
+        """Start the job again if it has ended by itself, with 1, as whatever runs it does."""
+        if (code := self.job.process.poll()) is not None:
+            assert code == 1, f"it ended with {code}"
+            self.job.await_gone()
+            self.job.start()
+
+    def until(self, predicate: Callable[[], object], seconds: float, what: str, step: float = SELDOM) -> None:
+        """As `deadline.until`, under the supervisor."""
+
+        def asked() -> object:
+            self.supervise()
+            return predicate()
+
+        until(asked, seconds, what, step)
 
     def stop(self) -> None:
         """End the job in order."""

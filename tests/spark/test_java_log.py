@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from reconsume.spark.java import classes
-from reconsume.spark.job.java_log import FILE, log_options
+from reconsume.spark.java import LOG_FILE, classes, log_options
 
 SPARK = "org.apache.spark"
 UTILS, WRITING = f"{SPARK}.util.Utils", f"{SPARK}.sql.execution.datasources.v2.DataWritingSparkTask"
@@ -24,7 +23,7 @@ BATCH = f"{SPARK}.sql.execution.streaming.runtime.MicroBatchExecution"
 def configuration(spark: SparkSession) -> Any:
     """The file as Java understands it."""
     log4j = classes(spark).org.apache.logging.log4j.core
-    source = log4j.config.ConfigurationSource.fromUri(classes(spark).java.net.URI(FILE.as_uri()))
+    source = log4j.config.ConfigurationSource.fromUri(classes(spark).java.net.URI(LOG_FILE.as_uri()))
     made = log4j.config.properties.PropertiesConfigurationFactory().getConfiguration(
         log4j.LoggerContext("tests"), source
     )
@@ -60,7 +59,7 @@ def test_a_task_that_was_cut_off_has_one_line_with_the_cause_and_other_errors_ar
 
 
 def test_a_log_that_others_configure_is_left_alone(tmp_path: Path) -> None:
-    assert log_options({}) == (f"-Dlog4j.configurationFile={FILE.as_uri()}",)
+    assert log_options({}) == (f"-Dlog4j.configurationFile={LOG_FILE.as_uri()}",)
     home, folder = tmp_path, tmp_path / "conf"
     folder.mkdir()
     named = ({"SPARK_CONF_DIR": str(folder)}, {"SPARK_HOME": str(home)})
@@ -73,8 +72,7 @@ def test_a_log_that_others_configure_is_left_alone(tmp_path: Path) -> None:
 
 EFFECT = """
 import json, os
-from reconsume.spark.java import classes
-from reconsume.spark.job.java_log import log_options
+from reconsume.spark.java import classes, log_options
 from reconsume.spark.session import build, java_folder
 with java_folder(*log_options()):
     spark = build("options", master="local[1]")
@@ -91,7 +89,7 @@ with java_folder(*log_options()):
 def test_options_of_java_that_others_give_are_in_force(tmp_path: Path, name: str | None) -> None:
     """In a temporary folder of any name, beside options that Spark's configuration has for each driver."""
     mine, folder, temporary = tmp_path / "mine.properties", tmp_path / "conf", tmp_path / 'a "b" \\c'
-    mine.write_bytes(FILE.read_bytes())
+    mine.write_bytes(LOG_FILE.read_bytes())
     folder.mkdir()
     temporary.mkdir()
     (folder / "spark-defaults.conf").write_text("spark.driver.defaultJavaOptions -Dsite=here\n", "utf-8")
@@ -99,5 +97,5 @@ def test_options_of_java_that_others_give_are_in_force(tmp_path: Path, name: str
     environ = {**os.environ, "SPARK_CONF_DIR": str(folder), "TMPDIR": str(temporary), "SPARK_SUBMIT_OPTS": given}
     done = subprocess.run([sys.executable, "-c", EFFECT], env=environ, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2_000:]
-    assert json.loads(done.stdout.splitlines()[-1]) == [str(FILE if name is None else mine), "here", True]
+    assert json.loads(done.stdout.splitlines()[-1]) == [str(LOG_FILE if name is None else mine), "here", True]
     assert list(temporary.iterdir()) == []

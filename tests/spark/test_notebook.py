@@ -45,7 +45,7 @@ def test_the_cells_run_in_order_and_show_the_groups_records(
     assert sum(count for _, count in names["minutes"]) == len(expected)
     for row in expected:
         assert f"{row['state']}" in shown
-        if row["state"] == "WAITING":
+        if row["state"] == "WAITING_RETRY":
             assert f"|{row['id']} " in shown or f"|{row['id']}|" in shown
     names["rows"].unpersist()
 

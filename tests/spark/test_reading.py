@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconsume.spark.job.reading import GROUP, TopicEras, consumer_options, kept_consumers, tasks_of
+from reconsume.spark.job.query import GROUP, consumer_options, kept_consumers, tasks_of
 
 FETCH, POLL = "kafka.max.partition.fetch.bytes", "kafka.max.poll.records"
 
@@ -22,7 +22,7 @@ def test_a_consumer_holds_less_where_there_are_many(partitions: int, fetch: int,
 def test_the_ends_of_a_tasks_partitions_take_a_tenth_of_a_second_at_most(partitions: int) -> None:
     """With Kafka's own half a second each batch of 120 partitions took eight seconds, with 20 ms nearly two."""
     wait_ms = int(consumer_options(partitions, 0)["kafka.fetch.max.wait.ms"])
-    assert partitions / tasks_of(partitions, 16, local=True, urgent=True) * wait_ms <= 100
+    assert partitions / tasks_of(partitions, 16, local=True) * wait_ms <= 100
 
 
 def test_all_fetched_ahead_of_many_partitions_fits_into_a_small_heap() -> None:
@@ -44,36 +44,20 @@ def test_no_more_consumers_are_kept_than_there_may_be_files(files: int, kept: in
     assert kept_consumers(files) == kept
 
 
-def test_what_was_fetched_of_a_topic_that_is_another_one_now_is_not_read_again() -> None:
-    eras = TopicEras()
-    assert eras.take({"a": "1", "b": "1"}) == 0
-    assert eras.take({"a": "1", "b": "1", "c": "1"}) == 0, "a group that comes keeps the consumers of the others"
-    assert eras.take({"b": "1"}) == 0
-    assert eras.take({"a": "2", "b": "1"}) == 1, "also when it was away in between"
-    assert eras.take({"a": "2", "b": "1"}) == 1
-    assert eras.take({"a": "1"}) == 2
-
-
 @pytest.mark.parametrize(
-    ("partitions", "at_once", "local", "urgent", "tasks"),
+    ("partitions", "at_once", "local", "tasks"),
     [
-        (6, 16, True, True, 2),
-        (74, 16, True, True, 2),
-        (120, 16, True, True, 4),
-        (1_200, 16, True, True, 16),
-        (1_200, 2, True, True, 2),
-        (6, 1, True, True, 1),
-        (0, 16, True, False, 1),
-        (300, 16, True, False, 1),
-        (301, 16, True, False, 2),
-        (1_200, 16, True, False, 4),
-        (1_200, 2, True, False, 2),
-        (6, 8, False, True, 8),
-        (1_200, 8, False, True, 8),
-        (1_200, 8, False, False, 8),
+        (6, 16, True, 2),
+        (74, 16, True, 2),
+        (120, 16, True, 4),
+        (1_200, 16, True, 16),
+        (1_200, 2, True, 2),
+        (6, 1, True, 1),
+        (6, 8, False, 8),
+        (1_200, 8, False, 8),
     ],
 )
 def test_tasks_are_many_where_they_would_wait_one_after_another(
-    partitions: int, at_once: int, local: bool, urgent: bool, tasks: int
+    partitions: int, at_once: int, local: bool, tasks: int
 ) -> None:
-    assert tasks_of(partitions, at_once, local=local, urgent=urgent) == tasks
+    assert tasks_of(partitions, at_once, local=local) == tasks

@@ -138,8 +138,7 @@ def test_an_event_with_optional_fields_costs_spark_no_more_than_one_without(spar
     events = [*texts, *(msgspec.structs.replace(event, **history) for event in texts), changed(retries=1)]
     events += [changed(due=0, parked=True), changed(text="x", retries=3, last_failed_at=BASE, parked=True)]
     raw = batch(spark, [Record(encode_event(event), number) for number, event in enumerate(events)])
-    order = (*schema.FIELDS, "v", *schema.OPTIONAL)
-    read = raw.select("value", fn.from_json(fn.col("value").cast("string"), schema.types(order)).alias("event"))
+    read = raw.select("value", fn.from_json(fn.col("value").cast("string"), schema.EVENT).alias("event"))
     again = read.select(schema.written_again(fn.col("event"), schema.OPTIONAL).alias("again"), "value").collect()
     assert [row.again.encode() for row in again] == [bytes(row.value) for row in again]
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import socket
+import time
+from datetime import datetime
 from random import Random
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+from pyspark.sql.types import TimestampType
 
-from reconsume.spark import names, schema, view
+from reconsume.spark import schema, view
+from reconsume.spark.errors import GroupNotFoundError, NoAnswerError
 from reconsume.topics.events import Event, encode_event
 from tests.spark.frames import batch
-from tests.support.event_histories import as_told, changed, history, truth, written
+from tests.support.event_histories import BASE, EVENT, TOPIC, Record, as_told, changed, history, truth, written
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import create_topic
+from tests.support.kafka.topic_io import Out, create_topic, produce
 
 TIMEOUT = 30
 
@@ -25,8 +31,15 @@ def life(group: str, records: int) -> list[Event]:
 
 def values(spark: SparkSession, kafka: Broker, group: str) -> dict[tuple[str, str], dict[str, object]]:
     """The table's rows, but for when Kafka was given them."""
-    rows = [as_told(row.asDict()) for row in view.table(spark, kafka.bootstrap, group).collect()]
+    rows = [as_told(row.asDict()) for row in in_ms(view.table(spark, kafka.bootstrap, group)).collect()]
     return {(row["group"], row["id"]): {**row, "updated_at": 0} for row in rows}
+
+
+def in_ms(table: DataFrame) -> DataFrame:
+    """The table with its times as they are in the topics, where a time that is not there is a number."""
+    none = {"due": 0, "timestamp": -1}
+    assert all(isinstance(table.schema[name].dataType, TimestampType) for name in schema.TIMES)
+    return table.withColumns({name: fn.coalesce(fn.unix_millis(name), fn.lit(none.get(name))) for name in schema.TIMES})
 
 
 def expected(events: list[Event]) -> dict[tuple[str, str], dict[str, object]]:
@@ -66,11 +79,47 @@ def test_the_table_remembers_what_only_the_view_still_tells(spark: SparkSession,
     assert values(spark, kafka, group) == expected(events)
 
 
-@pytest.mark.long
-def test_a_group_without_topics_has_an_empty_table(spark: SparkSession, kafka: Broker, group: str) -> None:
-    assert view.table(spark, kafka.bootstrap, group).count() == 0
+def test_a_start_by_time_leaves_out_what_is_older_and_partitions_without_anything_newer(
+    spark: SparkSession, kafka: Broker, group: str
+) -> None:
+    create_topic(kafka.bootstrap, f"{group}-RETRY-EVENTS", 3)
+    new = changed(group=group, id="orders:3:1", offset=1)
+    outs = [Out(encode_event(event), b"k", (), 0, at) for event, at in ((changed(group=group), BASE), (new, 0))]
+    produce(kafka.bootstrap, f"{group}-RETRY-EVENTS", outs)
+    table = view.table(spark, kafka.bootstrap, group, {"startingTimestamp": str(BASE + 1)})
+    assert [row["id"] for row in table.collect()] == [new.id]
 
 
-def test_a_name_that_kafka_would_not_take_is_no_group() -> None:
+def test_a_group_that_does_not_exist_is_an_error_and_not_an_empty_table(
+    spark: SparkSession, kafka: Broker, group: str
+) -> None:
+    with pytest.raises(GroupNotFoundError, match=f"shows no topic {group}-RETRY-EVENTS: there is no group {group}, or"):
+        view.table(spark, kafka.bootstrap, group)
+    assert view.table(spark, kafka.bootstrap, group, missing_ok=True).count() == 0
+
+
+def test_a_broker_that_does_not_answer_is_named_within_seconds(spark: SparkSession) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes the connection, and says nothing
+        nobody = f"127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        with pytest.raises(NoAnswerError, match=f"Kafka at {nobody} does not answer: .* about its topics in 10 s"):
+            view.table(spark, nobody, "billing")
+        assert time.monotonic() - began < 15
+
+
+def test_a_name_that_kafka_would_not_take_is_no_group(spark: SparkSession) -> None:
     with pytest.raises(ValueError, match="not a name for Kafka"):
-        names.present("a|b")
+        view.table(spark, "127.0.0.1:1", "a|b")
+
+
+def test_a_record_of_a_documented_topic_can_be_read_by_its_schema(spark: SparkSession) -> None:
+    good = schema.events(batch(spark, written([EVENT]))).good
+    row = view.records(view.view(good)).select(fn.from_json("value", schema.VIEW_ROW).alias("row")).select("row.*")
+    assert row.columns == schema.VIEW_ROW.names
+    assert row.first().asDict() == {**truth([EVENT])[EVENT.group, EVENT.id], "v": 1, "cycle": None}
+    told = spark.createDataFrame([(encode_event(EVENT).decode(),)], "value STRING")
+    assert told.select(fn.from_json("value", schema.EVENT).alias("event")).first()["event"]["due"] == EVENT.due
+    aside = view.outputs(batch(spark, [Record(b"no event")]), "aside")
+    bad = aside.select(fn.from_json("value", schema.BAD_EVENT).alias("bad")).select("bad.*").first()
+    place = {"topic": TOPIC, "partition": 0, "offset": 0, "timestamp": datetime.fromtimestamp(BASE / 1000)}
+    assert bad.asDict() == {**place, "fault": "not JSON, or a name is in it twice"}

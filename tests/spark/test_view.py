@@ -18,15 +18,13 @@ import pytest
 from hypothesis import given, settings
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from reconsume.sidecar.view.copy import Batch, RowRead, open_copy
 from reconsume.sidecar.view.query import Filters, questions
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.store_file import open_store
-from reconsume.sidecar.view.tables import Item
 from reconsume.spark import schema, view
 from reconsume.spark.java import classes
 from reconsume.topics.events import BadEvent, Event, State, decode_event, encode_event
 from reconsume.topics.fold import read_event, row_of
-from reconsume.topics.names import Kind
 from reconsume.topics.view_record import ViewRow, decode_view, view_order
 from tests.spark.frames import batch
 from tests.spark.histories import few, randoms
@@ -90,10 +88,10 @@ def embedded(raw: list[Record], folder: Path) -> dict[tuple[str, str], dict[str,
     """The rows of the local copies that fold the same records, a copy for each group."""
     found = {}
     for group in GROUPS:
-        store = open_store(folder, group, Source.EVENTS)
+        store = open_copy(folder, group, Source.EVENTS)
         try:
-            items = [item for record in raw if (item := item_of(group, record)) is not None]
-            store.take_events(items, {}, 0)
+            read = [one for record in raw if (one := row_read(group, record)) is not None]
+            store.take(Batch([*read], [], {}, []))
             with questions(store.path) as ask:
                 rows = [json.loads(value) for value in ask.every_message(Filters())]
         finally:
@@ -102,7 +100,7 @@ def embedded(raw: list[Record], folder: Path) -> dict[tuple[str, str], dict[str,
     return found
 
 
-def item_of(group: str, record: Record) -> Item | None:
+def row_read(group: str, record: Record) -> RowRead | None:
     """The record as its reader takes it; None for what is no event of the group."""
     clock = record.timestamp if record.appended else time.time_ns() // 1_000_000
     event = read_event(group, record.value, record.timestamp, clock)
@@ -110,7 +108,7 @@ def item_of(group: str, record: Record) -> Item | None:
         return None
     written = min(record.timestamp, clock)
     row = row_of(event, record.partition, record.offset, written).row
-    return Item(Kind.EVENTS, event.id, row, record.offset, written, record.partition, event)
+    return RowRead(row, record.partition, record.offset, written)
 
 
 def hostile_records() -> list[Record]:

@@ -1,4 +1,4 @@
-"""Rows of the view and of the sums, as a Spark job writes them, and the records that hold them."""
+"""Rows of the view, as a Spark job writes them, and the records that hold them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from reconsume.topics.events import State
-from reconsume.topics.view_record import MINUTE, StatsRow, ViewRow, encode_row, stats_key
+from reconsume.topics.view_record import ViewRow, encode_row
 from tests.support.kafka.topic_io import Out
 
 GROUP = "billing"
@@ -43,25 +43,9 @@ def view_row(number: int = 1, state: State = State.WAITING_RETRY, /, **changes: 
     return ViewRow(**{**fields, **changes})
 
 
-def stats_row(minutes_ago: int = 0, **changes: Any) -> StatsRow:
-    """The sums of a minute of the topic orders."""
-    fields: dict[str, Any] = {
-        "group": GROUP,
-        "minute": wall() // MINUTE * MINUTE - minutes_ago * MINUTE,
-        "topic": "orders",
-        "level": "10s",
-        "reason": "http-500",
-        "waiting": 12,
-        "committed": 3,
-        "dead": 0,
-        "redriven": 0,
-    }
-    return StatsRow(**{**fields, **changes})
-
-
-def out(row: ViewRow | StatsRow) -> Out:
+def out(row: ViewRow) -> Out:
     """The record that holds a row."""
-    return Out(encode_row(row), (row.id if isinstance(row, ViewRow) else stats_key(row)).encode())
+    return Out(encode_row(row), row.id.encode())
 
 
 HOSTILE = (
@@ -77,4 +61,4 @@ HOSTILE = (
     Out(b"{}", b"k" * 5_000),
     Out(None, None),
 )
-"""Records that are neither rows nor sums, whichever topic they are in."""
+"""Records that are neither rows nor events, whichever topic they are in."""

@@ -25,7 +25,7 @@ from tests.support.kafka.topic_io import Out, produce
 from tests.support.kafka.view_topics import event
 from tests.support.sidecar.redrive import dead_letter
 from tests.support.sidecar.running_api import Loop
-from tests.support.view_rows import out, stats_row, view_row
+from tests.support.view_rows import out, view_row
 from tests.ui.hostile import ATTACKS, LONG, TOGETHER
 from tests.ui.members import commit
 
@@ -66,8 +66,7 @@ def plant(group: GroupTopics, *, hostile: bool = True) -> None:
     create_group(group, partitions=1, also=UNUSED)
     names, now, attacks = group.names, wall(), TOGETHER if hostile else ()
     produce(group.bootstrap, names.view, [out(row) for row in view_rows(group, now, attacks)])
-    produce(group.bootstrap, names.stats, [out(row) for row in sums(group)])
-    told = [*journey(group, now), *hostile_journey(group, now, attacks)]
+    told = [*counted(group, now), *journey(group, now), *hostile_journey(group, now, attacks)]
     produce(group.bootstrap, names.events, [Out(encode_event(one), one.id.encode()) for one in told])
     produce(group.bootstrap, group.dlq, letters(group, now, attacks))
     produce(group.bootstrap, names.policy, policies(group, now, hostile=hostile))
@@ -109,14 +108,18 @@ def view_rows(group: GroupTopics, now: int, attacks: Sequence[str]) -> Iterator[
     )  # fmt: skip
 
 
-def sums(group: GroupTopics) -> Iterator[object]:
+def counted(group: GroupTopics, now: int) -> Iterator[Event]:
+    """Events of the last hour, which only the sums show."""
     chance = random.Random(3)
     for ago in range(58):
         more = 6 if ago < 12 else 1
-        yield stats_row(
-            ago, group=group.group, topic=group.main, waiting=more * chance.randrange(3, 9),
-            committed=chance.randrange(2, 9), dead=chance.randrange(0, 3),
-        )  # fmt: skip
+        counts = {State.WAITING_RETRY: more * chance.randrange(3, 9), State.COMMIT: chance.randrange(2, 9)}
+        for state, count in (counts | {State.DLQ: chance.randrange(0, 3)}).items():
+            for number in range(count):
+                yield event(
+                    group.group, number, state, id=f"{group.main}:7:{number}", topic=group.main, level="10s",
+                    at=now - ago * 60_000,
+                )  # fmt: skip
 
 
 def journey(group: GroupTopics, now: int) -> Iterator[Event]:

@@ -209,7 +209,7 @@ def test_a_group_keeps_the_actions_that_were_written_last_whatever_time_they_cla
 
 
 def test_without_a_policy_topic_the_command_says_so_and_does_its_work(kafka: Broker, tmp_path: Path) -> None:
-    group = create_group(fresh_group(kafka.bootstrap), partitions=1, also=(Kind.VIEW, Kind.STATS))
+    group = create_group(fresh_group(kafka.bootstrap), partitions=1, also=(Kind.VIEW,))
     produce(group.bootstrap, group.dlq, [dead_letter(group, 1, reason="bad-sku")])
     settings_of(group, tmp_path)
     done = reconsume("dlq", "redrive", "--yes", "-c", str(tmp_path / "reconsume.yaml"))

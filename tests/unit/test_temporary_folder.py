@@ -15,14 +15,15 @@ import pytest
 
 from reconsume.sidecar.audit.store import AuditStore
 from reconsume.sidecar.files import TemporaryFolder
-from reconsume.sidecar.view import store_file
-from reconsume.sidecar.view.store_file import open_store
+from reconsume.sidecar.view import copy
+from reconsume.sidecar.view.copy import open_copy
+from reconsume.sidecar.view.source import Source
 
 STEPS = 20_000
 """More than any of these takes. A step is one instruction of the functions in MODULES."""
 MODULES = (
     "reconsume.sidecar.files",
-    "reconsume.sidecar.view.store",
+    "reconsume.sidecar.view.copy",
     "reconsume.sidecar.audit.store",
     "secrets",
     "weakref",
@@ -30,7 +31,7 @@ MODULES = (
 
 
 def stored() -> None:
-    open_store(None, "billing").close()
+    open_copy(None, "billing", Source.EVENTS).close()
 
 
 def audited() -> None:
@@ -77,8 +78,8 @@ def test_a_signal_at_any_step_leaves_no_folder(
     """Given work in a temporary folder, when it is ended at any of its steps, then no folder stays."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     # A process ends with what it had locked. This one goes on, and later tests would wait for the lock for ever.
-    monkeypatch.setattr(store_file, "_changed", threading.Condition())
-    monkeypatch.setattr(store_file, "_being_opened", set())
+    monkeypatch.setattr(copy, "_changed", threading.Condition())
+    monkeypatch.setattr(copy, "_being_opened", set())
     gc.collect()
     gc.freeze()  # else each collection below looks at all that the tests before have left
     for step in range(STEPS):

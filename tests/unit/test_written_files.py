@@ -13,7 +13,8 @@ import pytest
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.files import open_private, private_folder, replace_file, write_private
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
-from reconsume.sidecar.view.store_file import open_store
+from reconsume.sidecar.view.copy import open_copy
+from reconsume.sidecar.view.source import Source
 from tests.unit.test_files import a_device, a_socket, folder, link_to_a_pipe, pipe, within_seconds
 
 __all__ = ["within_seconds"]
@@ -99,7 +100,7 @@ def test_a_view_whose_own_folder_is_something_else_is_refused_and_touches_nothin
             own.write_text("")
         case _:
             os.mkfifo(own)
-    fault = within_seconds(lambda: open_store(shared, "billing"))
+    fault = within_seconds(lambda: open_copy(shared, "billing", Source.EVENTS))
     assert isinstance(fault, OSError)
     assert "it is no folder, or a link to one" in str(fault)
     assert list(victim.iterdir()) == []
@@ -108,7 +109,7 @@ def test_a_view_whose_own_folder_is_something_else_is_refused_and_touches_nothin
 def test_a_view_keeps_its_files_in_a_folder_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a volume whose folders Kubernetes has opened to its group, then the own folder is closed again."""
     tmp_path.chmod(0o777)
-    open_store(tmp_path, "billing").close()
+    open_copy(tmp_path, "billing", Source.EVENTS).close()
     (own,) = tmp_path.iterdir()
     assert stat.S_IMODE(own.stat().st_mode) == 0o700
     files = sorted(own.iterdir())
@@ -119,7 +120,7 @@ def test_a_view_keeps_its_files_in_a_folder_for_its_user_alone(tmp_path: Path, m
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     own.rename(tmp_path / f"reconsume-{os.getuid() + 1}")
     with pytest.raises(OSError, match="it belongs to another user"):
-        open_store(tmp_path, "billing")
+        open_copy(tmp_path, "billing", Source.EVENTS)
 
 
 @pytest.mark.parametrize(("make", "says"), PREPARED)

@@ -221,9 +221,9 @@ def stats(
 ) -> None:
     """Show the sums by minute, topic, level and reason.
 
-    The running minute is among them; Spark's are final ten minutes later. Whether there is a storm of failures is told
-    from the records' present states: one reason of at least 100 records, and of half of all that failed in the last
-    5 minutes.
+    They are counted from the events, also where a Spark job writes the view. The running minute is among them. Whether
+    there is a storm of failures is told from the records' present states: one reason of at least 100 records, and of
+    half of all that failed in the last 5 minutes.
 
     \b
     Example:
@@ -231,7 +231,7 @@ def stats(
     """
     span = duration(since, "--since")
     settings = settings_for_kafka(options)
-    with whole_view(settings, Source(settings.view.source), most) as look, look.questions() as ask:
+    with whole_view(settings, Source(settings.view.source), most, with_sums=True) as look, look.questions() as ask:
         now = wall()
         talk(storm_text(ask.failures(now - RULE.window, now), RULE))
         form = options.output.format

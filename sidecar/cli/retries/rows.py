@@ -20,7 +20,7 @@ from reconsume.topics.durations import render_duration
 from reconsume.topics.events import Event, State, author_of
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.view.snapshot import ViewSnapshot
+    from reconsume.sidecar.view.reader import ViewSnapshot
 
 LIST = ("id", "state", "times", "level", "due", "reason", "text", "topic", "last_failed_at")
 STATS = ("minute", "topic", "level", "reason", "retries", "committed", "dead", "redriven")
@@ -44,22 +44,27 @@ OLD = 60_000
 
 
 @contextmanager
-def whole_view(settings: Settings, source: Source, most: int | None) -> Iterator[ViewSnapshot]:
+def whole_view(
+    settings: Settings, source: Source, most: int | None, *, with_sums: bool = False
+) -> Iterator[ViewSnapshot]:
     """Yield the view, read to its end; print what it is made from, how old it is, and what it lacks.
 
-    `most`: the events to read at most; the bound of a copy where it is not given.
+    `most`: the events to read at most; the bound of a copy where it is not given. `with_sums`: whether the sums are
+    wanted, for which the events are read also where a Spark job writes the rows.
     """
-    from reconsume.sidecar.view.snapshot import looking  # the Kafka client is slow to import, and --help needs none
-    from reconsume.sidecar.view.store import BOUND
+    # The Kafka client is slow to import, and --help needs none.
+    from reconsume.sidecar.view.copy import BOUND
+    from reconsume.sidecar.view.reader import looking
 
     limit = BOUND.records if most is None else most
-    with looking(settings.kafka, settings.names, source, limit) as look:
+    with looking(settings.kafka, settings.names, source, limit, with_sums=with_sums) as look:
         what = "events" if look.source is Source.EVENTS else "records of the view"
         with progress_bar(what) as progress:
             look.read_all(progress)
-        for line in source_lines(look.source, look.facts.as_of or 0, look.facts.since, look.shortfall, wall()):
+        since = look.sums_since if with_sums else look.rows_since
+        for line in source_lines(look.source, look.facts.as_of or 0, since, look.shortfall, wall()):
             talk(line)
-        if bad := sum(look.bad.values()):
+        if bad := sum(look.decoder.bad.values()):
             talk(f"warning: {bad} {what} are no such, and passed over")
         yield look
 

@@ -144,7 +144,7 @@ class EnvironmentBuilder:
         if not self._additions.jars:
             return None
         self._say("Spark starts, which takes a while")
-        job = start_job(self._crew, self._home, self._kafka.bootstrap, group, self._additions.jars, self._say)
+        job = start_job(self._crew, self._kafka.bootstrap, group, self._additions.jars, self._say)
         self._say("Spark keeps the view: reconsume view run")
         return job
 

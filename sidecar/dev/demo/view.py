@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from reconsume.sidecar.dev.demo.processes import Child, ProcessGroup
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.settings import Settings
-from reconsume.sidecar.view.snapshot import ViewSnapshot, looking
+from reconsume.sidecar.view.query import Filters
+from reconsume.sidecar.view.reader import ViewSnapshot, looking
 from reconsume.sidecar.view.source import Source
 from reconsume.topics.events import Event, State, latest
-from reconsume.topics.view_record import ViewRow, view_order
+from reconsume.topics.view_record import ViewRow
 
 STILL_SECONDS = 120.0
 """Seconds without any step of the job's start after which it counts as stuck. Spark needs some ten for all of it, and
@@ -26,33 +27,33 @@ SETTLE_SECONDS = 60.0
 COMPARED = tuple(name for name in Event.__struct_fields__ if name not in ("text", "retries", "last_failed_at"))
 """The fields that each event has, and each row of the Spark job."""
 POLL = 0.1
-SUMS = "stats/metadata"
-"""The file in the checkpoint that exists once the sums begin, which is when the first batch of the view is done."""
+_ROW = msgspec.json.Decoder(ViewRow)
+FIRST_BATCH = "the first batch is done"
+"""What the job's log says once later events are shown at once."""
 
 
 def start_job(
-    crew: ProcessGroup, home: Path, bootstrap: str, group: str, jars: Sequence[Path], say: Callable[[str], None]
+    crew: ProcessGroup, bootstrap: str, group: str, jars: Sequence[Path], say: Callable[[str], None]
 ) -> Child:
     """Start the job, and wait until its first batch is done: later events are then shown at once.
 
     Waits as long as there is progress. `say`: called now and then with how far the job is. Raises SetupError.
     """
-    checkpoint = home / "checkpoint"
-    words = ("--groups", group, "--bootstrap", bootstrap, "--checkpoint", str(checkpoint), "--trigger", "1s")
+    words = ("--groups", group, "--bootstrap", bootstrap, "--trigger", "1s")
     job = crew.start("view", "reconsume.spark", "run", *words, "--jars", ",".join(map(str, jars)))
     patience, began = Patience(STILL_SECONDS), time.monotonic()
     said_at = began
-    while not (checkpoint / SUMS).exists():
+    while FIRST_BATCH not in job.log.read_text("utf-8", errors="replace"):
         job.check()
         now = time.monotonic()
-        if patience.note(steps_of(job, checkpoint), now):
+        if patience.note(job.log.stat().st_size, now):
             raise SetupError(
                 f"the view's job has not moved for {STILL_SECONDS:.0f} s, {now - began:.0f} s after its start:",
                 job.log_tail(),
             )
         if now - said_at >= TELL_EVERY:
             said_at = now
-            say(f"Spark starts: {now - began:.0f} s, {steps_of(job, checkpoint)[1]} files of its checkpoint")
+            say(f"Spark starts: {now - began:.0f} s")
         time.sleep(POLL)
     return job
 
@@ -72,36 +73,33 @@ class Patience:
         return now - self._moved_at > self._seconds
 
 
-def steps_of(job: Child, checkpoint: Path) -> tuple[int, int]:
-    """Return how far the start of the job is: bytes of its log, files of its checkpoint."""
-    # os.walk passes over folders that are removed meanwhile.
-    return job.log.stat().st_size, sum(len(files) for *_, files in os.walk(checkpoint))
-
-
 class View:
     """The group's view as it is read from its topic; `reading_view` creates it."""
 
     def __init__(self, look: ViewSnapshot) -> None:
         self._look = look
-        self._rows: dict[str, ViewRow] = {}
 
     def read(self, wait: float = 0.0) -> None:
         """Process new rows, waiting up to `wait` seconds for them. Raises BrokerError."""
-        for item in self._look.turn(wait):
-            row = item.value
-            if isinstance(row, ViewRow) and (row.id not in self._rows or newer(row, self._rows[row.id])):
-                self._rows[row.id] = row
+        self._look.turn(wait)
 
     def counts(self) -> Mapping[State, int]:
         """Return the number of records in each state."""
-        return Counter(row.state for row in self._rows.values())
+        with self._look.questions() as query:
+            return {State(state): count for state, count in query.counts().items()}
+
+    def rows(self) -> dict[str, ViewRow]:
+        """Return the row of each record."""
+        with self._look.questions() as query:
+            rows = [_ROW.decode(value) for value in query.every_message(Filters())]
+        return {row.id: row for row in rows}
 
     def settle(self, events: Iterable[Event]) -> list[str]:
         """Return how the view differs from the fold of all events; wait up to SETTLE_SECONDS for it to be right
         (empty)."""
         expected = fold(events)
         until = time.monotonic() + SETTLE_SECONDS
-        while (wrong := differences(self._rows, expected)) and time.monotonic() < until:
+        while (wrong := differences(self.rows(), expected)) and time.monotonic() < until:
             self.read(POLL)
         return wrong
 
@@ -109,13 +107,8 @@ class View:
 @contextmanager
 def reading_view(settings: Settings) -> Iterator[View]:
     """Yield the view of the group. Raises BrokerError."""
-    with looking(settings.kafka, settings.names, Source.SPARK) as look:
+    with looking(settings.kafka, settings.names, Source.SPARK, with_sums=False) as look:
         yield View(look)
-
-
-def newer(row: ViewRow, known: ViewRow) -> bool:
-    """Whether the first row is the greater of the two."""
-    return view_order(row) > view_order(known)
 
 
 def fold(events: Iterable[Event]) -> dict[str, Event]:

@@ -38,7 +38,7 @@ Compare: TypeAlias = Callable[[TopicSpec, Topic], Iterable[tuple[str, str]]]
 """Called with a topic and its specification; returns each difference with its remedy."""
 
 BACK = "bring back the brokers that have the replicas"
-OPTIONAL = (Kind.VIEW, Kind.STATS, Kind.POLICY)
+OPTIONAL = (Kind.VIEW, Kind.POLICY)
 """Kinds of topics without which records are still retried."""
 
 

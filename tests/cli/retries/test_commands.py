@@ -15,10 +15,10 @@ from reconsume.topics.events import State
 from reconsume.topics.names import Names
 from reconsume.topics.view_record import encode_row
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import create_topic, produce
-from tests.support.kafka.view_topics import create_view_topics, event, tell
+from tests.support.kafka.topic_io import create_topic, dump, produce
+from tests.support.kafka.view_topics import create_view_topics, event, summed, tell
 from tests.support.sidecar.cli import reconsume
-from tests.support.view_rows import HOSTILE, out, stats_row, view_row, wall
+from tests.support.view_rows import HOSTILE, out, view_row, wall
 
 Call = Callable[..., Result]
 
@@ -107,7 +107,6 @@ def test_no_field_of_a_hostile_row_reaches_the_terminal_raw(
 ) -> None:
     evil = "\x1b]0;owned\x07\x9b31m\u202e\r\nforged line"
     produce(kafka.bootstrap, names.view, [out(view_row(1, group=group, reason=evil, instance=evil))])
-    produce(kafka.bootstrap, names.stats, [out(stats_row(group=group, reason=evil))])
     tell(kafka.bootstrap, [event(group, 1, reason=evil, instance=evil)])
     for words in (("list",), ("show", "orders:0:1"), ("stats",)):
         for form in ("table", "jsonl", "tsv"):
@@ -187,11 +186,13 @@ def test_show_of_what_only_the_events_have_says_so_and_of_what_nobody_has_fails(
 
 def test_stats_are_the_sums_and_the_storm(call: Call, kafka: Broker, group: str, names: Names) -> None:
     produce(kafka.bootstrap, names.view, [out(view_row(number, group=group)) for number in range(100)])
-    sums = [stats_row(ago, group=group) for ago in (1, 30, 120)]
-    produce(kafka.bootstrap, names.stats, map(out, sums))
+    ago = {minutes: wall() - 60_000 * minutes for minutes in (1, 30, 120)}
+    tell(kafka.bootstrap, [event(group, minutes, at=at, first_failed_at=at) for minutes, at in ago.items()])
     shown = call("stats")
-    made = [json.loads(encode_row(row)) for row in (sums[1], sums[0])]
-    assert rows(shown) == [{**row, "retries": row.pop("waiting")} for row in made]
+    made = summed(dump(kafka.bootstrap, names.events)).values()
+    wanted = sorted((row for row in made if row["minute"] > wall() - 3_600_000), key=lambda row: row["minute"])
+    renamed = [{"retries" if name == "waiting" else name: value for name, value in row.items()} for row in wanted]
+    assert rows(shown) == renamed
     assert "retries" in call("stats", "-o", "table").stdout.splitlines()[1]
     assert "storm: http-500 is 100 % of 100 records that failed in the last 5m" in shown.stderr
     assert len(rows(call("stats", "--since", "3h"))) == 3

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
+from reconsume.sidecar.cli.view_sql import TIMES, iso
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.topics.events import State
 from reconsume.topics.names import Names
@@ -133,11 +134,13 @@ def test_sql_asks_the_events_without_spark(call: Call, kafka: Broker, group: str
     assert "from the events" in states.stderr
     (one,) = rows(call(*SQL, "SELECT * FROM view WHERE state = 'DLQ'"))
     wanted = folded(dump(kafka.bootstrap, Names(group).events))["orders:0:4"]
+    times = {name: iso(wanted[name]) for name in TIMES}
     assert one == {
         "text": None,
         "parked": None,
         "cycle": None,
         **{name: value for name, value in wanted.items() if name != "v"},
+        **times,
     }
     assert rows(call(*SQL, 'SELECT id, id, "group" FROM view LIMIT 1'))[0].keys() == {"id", "id_2", "group"}
 

@@ -64,7 +64,7 @@ def test_only_a_group_whose_view_spark_writes_has_topics_for_rows_and_sums(topic
     assert topics("check").exit_code == 0
     spark = topics("check", "--set", "view.source=spark")
     missing = {row["topic"] for row in map(json.loads, spark.stdout.splitlines())}
-    assert missing == {f"{group}-RETRY-VIEW", f"{group}-RETRY-STATS"}
+    assert missing == {f"{group}-RETRY-VIEW"}
 
 
 def test_a_topic_with_more_partitions_than_needed_is_sound(topics: Call, kafka: Broker, group: str) -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from reconsume.sidecar.cli.costs import cost_of
 from reconsume.sidecar.cli.exports import kafka_topics_commands, terraform_topics
-from reconsume.sidecar.cli.topics import unused_levels, warnings_of
+from reconsume.sidecar.cli.topics import unused_levels, unused_sums, warnings_of
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.names import Kind
@@ -193,3 +193,9 @@ def test_levels_of_an_earlier_configuration_are_named(tmp_path: Path) -> None:
     (said,) = unused_levels(good(tmp_path), there)
     assert said.startswith("2 topics of an earlier configuration: billing-RETRY-1s, billing-RETRY-7h; ")
     assert list(unused_levels(good(tmp_path, "retry.levels=table"), there[:2])) == []
+
+
+def test_a_topic_of_former_sums_is_named_and_left_alone(tmp_path: Path) -> None:
+    (said,) = unused_sums(good(tmp_path), ["billing-RETRY-STATS", "other-RETRY-STATS"])
+    assert said.startswith("billing-RETRY-STATS is no longer used")
+    assert list(unused_sums(good(tmp_path), ["other-RETRY-STATS"])) == []

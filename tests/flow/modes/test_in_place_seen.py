@@ -31,7 +31,7 @@ def test_the_record_that_blocks_its_key_is_named_until_a_ladder_takes_it(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
 ) -> None:
     """Given a key whose first record fails in place, when a ladder begins, then heartbeats soon name it no more."""
-    group = create_group(replace(new_group(), delays=(), queued=True), 1, also=(Kind.POLICY, Kind.VIEW, Kind.STATS))
+    group = create_group(replace(new_group(), delays=(), queued=True), 1, also=(Kind.POLICY, Kind.VIEW))
     service = start_service(by_name({"poison": (FAIL,)}))
     ordered = {"order": "key", "outage_failures": None}
     sidecar = start_sidecar(group, service.url, overrides={"deliver": ordered, "retry": {"ordered_ladder": None}})

@@ -16,11 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions
 
-from reconsume.spark import names, view
+from reconsume.spark import lake, names, schema, view
 from reconsume.spark.session import build
-from reconsume.spark.tables import merge_into
 
 REPOSITORY = Path(__file__).parents[3]
 DELTA = {
@@ -68,13 +67,21 @@ def main(given: Mapping[str, Any]) -> None:
     source = {**names.reading(given["bootstrap"]), "subscribe": given["topic"], "maxOffsetsPerTrigger": given["most"]}
     raw = session.readStream.format("kafka").options(**source).load()
     rows = view.view(view.events(raw).good)
-    write = telling(merge_into(session, table, using), folder)
+    if given["own"]:
+        columns = lake.columns_ddl(is_partitioned=True).replace("`timestamp` TIMESTAMP", "`timestamp` BIGINT, more INT")
+        session.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING {using}")
+    write = telling(lake.merge_into(session, table, using, partition_by="day"), folder)
     query = rows.writeStream.outputMode("append").foreachBatch(write)
     query.option("checkpointLocation", given["checkpoint"]).trigger(availableNow=True).start().awaitTermination()
     if using == "iceberg":  # a batch has a session of its own, and a catalog keeps what it knows of a table for 30 s
         session.sql(f"REFRESH TABLE {table}")
-    kept = [row.asDict(recursive=True) for row in session.table(table).collect()]
-    (folder / "rows.json").write_text(json.dumps(kept), "utf-8")
+    kept = session.table(table)
+    assert kept.where("day <> cast(at as date) or day is null").count() == 0
+    times = [name for name in schema.TIMES if kept.schema[name].dataType.typeName() == "timestamp"]
+    assert (set(schema.TIMES) - set(times)) == ({"timestamp"} if given["own"] else set())
+    plain = {name: functions.unix_millis(name) for name in times} | {"day": functions.col("day").cast("string")}
+    rows = [row.asDict(recursive=True) for row in kept.withColumns(plain).collect()]
+    (folder / "rows.json").write_text(json.dumps(rows), "utf-8")
     session.stop()
 
 
@@ -84,8 +91,9 @@ def main(given: Mapping[str, Any]) -> None:
 class LakeJob:
     """The job in a process group of its own. A context manager: leaving it kills what still runs."""
 
-    def __init__(self, bootstrap: str, topic: str, using: str, folder: Path, jars: Sequence[Path]) -> None:
-        self._given = {"bootstrap": bootstrap, "topic": topic, "using": using, "folder": str(folder)}
+    def __init__(self, bootstrap: str, topic: str, using: str, folder: Path, jars: Sequence[Path], own: bool) -> None:
+        """`own`: the table is a user's own, which has a time in epoch ms, and a column more."""
+        self._given = {"bootstrap": bootstrap, "topic": topic, "using": using, "folder": str(folder), "own": own}
         self._jars, self.folder, self._process = list(map(str, jars)), folder, None
 
     _process: subprocess.Popen[bytes] | None

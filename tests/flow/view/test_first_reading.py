@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.sidecar.view.copy import open_copy
 from reconsume.sidecar.view.follower import CopyStatus, ViewFollower
 from reconsume.sidecar.view.query import questions
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.store_file import open_store
 from reconsume.topics.events import Event, decode_event
 from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup
@@ -32,7 +32,7 @@ def test_the_view_never_says_that_it_is_newer_than_the_oldest_event_that_it_lack
 ) -> None:
     """Given a backlog of seconds, when a job reads it for the first time in small batches, and the age of the view is
     asked again and again, then each event that is older than the answer is in the view."""
-    group = create_group(new_group(), also=(Kind.VIEW, Kind.STATS))
+    group = create_group(new_group(), also=(Kind.VIEW,))
     for wave in range(WAVES):
         tell(group.bootstrap, [event(group.group, wave * EACH + number) for number in range(EACH)])
         time.sleep(APART)  # the events' times are what is told apart
@@ -44,7 +44,7 @@ def test_the_view_never_says_that_it_is_newer_than_the_oldest_event_that_it_lack
     thread = ViewFollower(kafka, group.names, tmp_path / "copy", "test", check_every=0.1, source=Source.SPARK)
     thread.start()
     answers = list[int]()
-    words = ("--max-offsets=40", "--trigger=300ms", f"--checkpoint={tmp_path / 'place'}")
+    words = ("--max-offsets=40", "--trigger=300ms")
 
     def caught_up() -> bool:
         status = thread.status
@@ -80,7 +80,7 @@ def assert_complete(status: CopyStatus, appended: dict[str, int]) -> None:
 
 def test_the_test_would_see_an_answer_that_is_too_new(tmp_path: Path) -> None:
     """Given a copy without rows, when it says that it is complete until now, then that is an error."""
-    store = open_store(tmp_path, "billing", Source.SPARK)
+    store = open_copy(tmp_path, "billing", Source.SPARK)
     try:
         with pytest.raises(AssertionError, match="1 of 1 are older"):
             assert_complete(CopyStatus(store.path, 5, "", {}), {"orders:0:1": 4, "orders:0:2": 6})

@@ -17,7 +17,7 @@ from reconsume.spark.view import VALUE
 from reconsume.topics.events import encode_event
 from tests.flow.view.lake_job import LakeJob
 from tests.support.deadline import until
-from tests.support.event_histories import disturbed, history, truth
+from tests.support.event_histories import as_told, disturbed, history, truth
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import create_topic
 
@@ -37,13 +37,14 @@ def jars(using: str) -> list[Path]:
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
-    """A row but for its place, and for when Kafka was given its event."""
-    return {name: row[name] for name in VALUE} | {"updated_at": 0}
+    """A row but for its place, and for when Kafka was given its event; times that are not there as in the topics."""
+    none = {"due": row["due"] or 0, "timestamp": -1 if row["timestamp"] is None else row["timestamp"]}
+    return as_told({name: row[name] for name in VALUE} | none | {"updated_at": 0})
 
 
-@pytest.mark.parametrize("using", ["delta", "iceberg"])
+@pytest.mark.parametrize(("using", "own"), [("delta", False), ("delta", True), ("iceberg", False)])
 def test_the_table_is_the_fold_of_all_events_whenever_the_job_is_killed(
-    kafka: Broker, group: str, tmp_path: Path, using: str
+    kafka: Broker, group: str, tmp_path: Path, using: str, own: bool
 ) -> None:
     needed, topic, random = jars(using), f"{group}-RETRY-EVENTS", Random(7)
     events = [event for number in range(RECORDS) for event in history(Random(number), group, number)]
@@ -52,7 +53,7 @@ def test_the_table_is_the_fold_of_all_events_whenever_the_job_is_killed(
     for event in disturbed(random, events):  # without a key: also in the wrong order
         producer.produce(topic, encode_event(event))
     assert producer.flush(30) == 0
-    with LakeJob(kafka.bootstrap, topic, using, tmp_path, needed) as job:
+    with LakeJob(kafka.bootstrap, topic, using, tmp_path, needed, own) as job:
         for number in range(1, KILLS + 1):
             job.start(BATCH)
             until(lambda least=number: job.batches() > least, SECONDS, f"batch {number} begins")

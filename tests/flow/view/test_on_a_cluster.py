@@ -32,7 +32,7 @@ VIEW = "from reconsume.spark.job import main\n\nmain()\n"
 
 @pytest.fixture
 def group(kafka: Broker) -> GroupTopics:
-    return create_group(fresh_group(kafka.bootstrap, delays=SIX), also=(Kind.VIEW, Kind.STATS))
+    return create_group(fresh_group(kafka.bootstrap, delays=SIX), also=(Kind.VIEW,))
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def test_a_consumer_and_the_view_run_on_two_workers(
     sent += ["--conf", f"spark.pyspark.python={plain}", "--conf", f"spark.pyspark.driver.python={sys.executable}"]
     # The driver here has pyarrow, and Spark 4.2 would call functions by it on executors that do not.
     sent += ["--conf", "spark.sql.execution.pythonUDF.arrow.enabled=false", "--conf", "spark.executor.memory=512m"]
-    kafka_words = ["--bootstrap", kafka.bootstrap, "--checkpoint"]
-    words = ["--group", group.group, "--topic", group.main, *kafka_words, str(tmp_path / "consumer")]
+    words = ["--group", group.group, "--topic", group.main, "--bootstrap", kafka.bootstrap]
+    words += ["--checkpoint", str(tmp_path / "consumer")]
     job = cluster.submit("consumer", [*sent, str(ROOT / "examples" / "spark_relay.py"), *words], PYTHONPATH=str(ROOT))
     late = f"{group.group}-RETRY-5m"
 
@@ -100,7 +100,7 @@ def test_a_consumer_and_the_view_run_on_two_workers(
     assert [len(list(cluster.work(number).glob("app-*"))) for number in range(2)] == [1, 1], "both workers have worked"
 
     (tmp_path / "view.py").write_text(VIEW, "utf-8")
-    words = ["run", "--groups", group.group, *kafka_words, str(tmp_path / "view")]
+    words = ["run", "--groups", group.group, "--bootstrap", kafka.bootstrap]
     job = cluster.submit("view", [*sent, str(tmp_path / "view.py"), *words], PYTHONPATH=str(ROOT))
 
     def states() -> list[str]:

@@ -1,30 +1,31 @@
-"""The view and the sums against the truth: real sidecars that fail and are killed, and a job that is killed, that loses
-its folder, and whose VIEW topic is made anew. At rest both must be what the full dumps say, row by row.
+"""The view against the truth: real sidecars that fail and are killed, and a job that is killed again and again, which a
+supervisor starts again, and whose VIEW topic is recreated. At rest it must be what the full dumps say, row by row.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import pytest
 
 from reconsume.sidecar.view.query import Filters
-from reconsume.sidecar.view.snapshot import looking
+from reconsume.sidecar.view.reader import looking
 from reconsume.sidecar.view.source import Source
 from reconsume.topics.names import Kind, Names
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, Row, delete_topics, dump, produce
-from tests.support.kafka.view_topics import Value, create_view_topics, folded, summed, sums_of, view_of
+from tests.support.kafka.view_topics import Value, create_view_topics, folded, view_of
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import Evidence, collect
 from tests.support.proof.load import Load, uneven
 from tests.support.proof.quiet import await_quiet
-from tests.support.sidecar.view_process import SELDOM, START_SECONDS, Batches, ViewProcess
+from tests.support.sidecar.view_process import GONE_SECONDS, SELDOM, START_SECONDS, Batches, ViewProcess
 
 pytestmark = pytest.mark.long
 
@@ -32,11 +33,11 @@ RATE = 60
 """Records a second; a good third of them fails."""
 SOON = 90.0
 QUIET = 60.0
-SUMS_DELAY = "2m"
 REPEATED = 20
+DEATHS = ("java", "driver", "java", "driver")
 
 
-def make_view_anew(bootstrap: str, group: str) -> None:
+def recreate_view(bootstrap: str, group: str) -> None:
     """Delete the VIEW topic and create it again, faster than the job looks: its rows must all come again."""
     delete_topics(bootstrap, Names(group).view)
     create_view_topics(bootstrap, group, [Kind.VIEW])
@@ -48,11 +49,8 @@ class Truth(NamedTuple):
     evidence: Evidence
     events: list[Row]
     view: dict[str, Value]
-    sums: dict[str, Value]
     kills: list[str]
-    dropped: float
     folded_view: dict[str, Value]
-    folded_sums: dict[str, Value]
 
 
 def crash(job: ViewProcess, there: Callable[[], object], what: str) -> None:
@@ -66,6 +64,18 @@ def crash(job: ViewProcess, there: Callable[[], object], what: str) -> None:
             return
         java.resume()
     raise AssertionError(f"no kill came while {what}")
+
+
+def kill_and_restart(job: ViewProcess, which: str) -> None:
+    """SIGKILL of Java or of the driver, and a new start, as a supervisor does it."""
+    if which == "java":
+        job.java().kill()
+        assert job.process.wait(GONE_SECONDS) == 1
+    else:
+        job.driver().kill()
+        assert job.process.wait(GONE_SECONDS) == 1
+    job.await_gone()
+    job.start()
 
 
 def settle(job: ViewProcess, bootstrap: str, group: str, events_topic: str) -> None:
@@ -86,72 +96,55 @@ def settle(job: ViewProcess, bootstrap: str, group: str, events_topic: str) -> N
 
 @pytest.fixture(scope="module")
 def truth(new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, folder: Path) -> Truth:
-    group = create_group(new_group(), also=(Kind.VIEW, Kind.STATS))
-    names, kills = group.names, []
-    place = folder / "place"
-    often = ("--slow-trigger=1s", f"--sums-delay={SUMS_DELAY}")
-    words = (*often, "--metrics-listen=127.0.0.1:0", f"--checkpoint={place}")
+    group = create_group(new_group(), also=(Kind.VIEW,))
+    names, kills, chance = group.names, list[str](), Random(5)
     batches = Batches(folder / "view")
     service = start_service(uneven)
-    with ViewProcess(group.bootstrap, folder / "view", *words, group=group.group) as job:
+    with ViewProcess(group.bootstrap, folder / "view", group=group.group) as job:
         sidecar = start_sidecar(group, service.url)
         with Load(group, RATE):
             job.until(lambda: view_of(group.bootstrap, group.group), START_SECONDS, "the view has rows", SELDOM)
-            crash(job, batches.inside, "a batch is under way")  # begun for ever, and never done
+            crash(job, batches.inside, "a batch is under way")  # begun, and never done
             kills.append("inside")
             sidecar.kill()
             sidecar.start()
             job.start()
+            for which in DEATHS:
+                job.until(batches.done, START_SECONDS, "it has gone on")
+                time.sleep(chance.random())  # it dies at any moment of a batch, or between two
+                kill_and_restart(job, which)
+                kills.append(which)
             job.until(batches.done, START_SECONDS, "it has gone on")
-            make_view_anew(group.bootstrap, group.group)
-            kills.append("view made anew")
+            recreate_view(group.bootstrap, group.group)
+            kills.append("view recreated")
         await_quiet(group, QUIET)
         evidence = collect(group, service.ledger)
         crash(job, batches.between, "no batch is under way")
         kills.append("between")
-        shutil.rmtree(place)
-        make_view_anew(group.bootstrap, group.group)
-        # An event that is written again changes no row; a job that begins anew sums up all of them.
+        recreate_view(group.bootstrap, group.group)
+        # An event that is written again changes no row.
         rows = dump(group.bootstrap, names.events)
         again = [Out(row.value, row.key, partition=row.partition, timestamp=row.timestamp) for row in rows[:REPEATED]]
         produce(group.bootstrap, names.events, again)
         job.start()
         settle(job, group.bootstrap, group.group, names.events)
-        job.until(
-            lambda: sums_of(group.bootstrap, group.group) == summed(dump(group.bootstrap, names.events)),
-            SOON,
-            "the sums are those of the events, of the minute that runs too",
-            SELDOM,
-        )
-        settle(job, group.bootstrap, group.group, names.events)
-        dropped = sum(job.metric(f'rows_dropped_by_watermark_total{{query="{query}"}}') for query in ("view", "stats"))
         assert job.stop() == 0
     sidecar.stop()
-    embedded = read_events_once(group.bootstrap, names)
-    return Truth(
-        evidence,
-        dump(group.bootstrap, names.events),
-        view_of(group.bootstrap, group.group),
-        sums_of(group.bootstrap, group.group),
-        kills,
-        dropped,
-        *embedded,
-    )
+    view, events = view_of(group.bootstrap, group.group), dump(group.bootstrap, names.events)
+    return Truth(evidence, events, view, kills, read_events_once(group.bootstrap, names))
 
 
-def read_events_once(bootstrap: str, names: Names) -> tuple[dict[str, Value], dict[str, Value]]:
-    """The rows and the sums as a reader folds them that needs no job."""
+def read_events_once(bootstrap: str, names: Names) -> dict[str, Value]:
+    """The rows as a reader folds them that needs no job."""
     with looking({"bootstrap.servers": bootstrap}, names, Source.EVENTS) as look:
         look.read_all(lambda read, total: None)
         with look.questions() as ask:
             rows = [json.loads(value) for value in ask.every_message(Filters())]
-            sums = [json.loads(value) for value in ask.every_sum(0)]
-    keys = ((f"{row['minute']}|{row['topic']}|{row['level'] or ''}|{row['reason']}", row) for row in sums)
-    return {row["id"]: row for row in rows}, dict(keys)
+    return {row["id"]: row for row in rows}
 
 
 def test_the_view_is_what_the_events_say_row_by_row(truth: Truth) -> None:
-    assert truth.kills == ["inside", "view made anew", "between"]
+    assert truth.kills == ["inside", *DEATHS, "view recreated", "between"]
     assert truth.view == folded(truth.events)
     assert len(truth.view) > 100
 
@@ -166,15 +159,5 @@ def test_the_view_is_what_the_topics_of_records_say(truth: Truth) -> None:
     assert check(truth.evidence).waiting == 0
 
 
-def test_the_sums_are_what_the_events_say(truth: Truth) -> None:
-    assert truth.sums == summed(truth.events)
-    assert sum(value["waiting"] for value in truth.sums.values()) > 100
-
-
 def test_the_form_without_a_job_says_the_same_row_by_row(truth: Truth) -> None:
     assert truth.folded_view == truth.view
-    assert truth.folded_sums == truth.sums
-
-
-def test_nothing_was_too_late_for_the_job(truth: Truth) -> None:
-    assert truth.dropped == 0

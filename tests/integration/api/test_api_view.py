@@ -14,19 +14,17 @@ from reconsume.sidecar.api.app import Access, build_app
 from reconsume.sidecar.api.view import no_view_routes, view_routes
 from reconsume.sidecar.errors import BusyError
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
+from reconsume.sidecar.view.copy import ViewCopy, open_copy
 from reconsume.sidecar.view.follower import CopyStatus
-from reconsume.sidecar.view.query import ViewQuery
-from reconsume.sidecar.view.query_pool import MOST_WAITING, QueryPool
+from reconsume.sidecar.view.query import MOST_WAITING, QueryPool, ViewQuery
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.store import ViewStore
-from reconsume.sidecar.view.store_file import open_store
 from reconsume.sidecar.view.storm import Rule
-from reconsume.sidecar.view.tables import Item
 from reconsume.topics.events import State
-from reconsume.topics.names import Kind
-from reconsume.topics.view_record import StatsRow, ViewRow, encode_row, stats_key
+from reconsume.topics.view_record import ViewRow, encode_row
+from tests.support.kafka.view_topics import event
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
-from tests.support.view_rows import GROUP, stats_row, view_row, wall
+from tests.support.view_copy import take, take_counts
+from tests.support.view_rows import GROUP, view_row, wall
 
 RULE = Rule(window=60_000, share=0.5, least=3)
 
@@ -34,23 +32,21 @@ RULE = Rule(window=60_000, share=0.5, least=3)
 class View:
     """The copy as a thread would show it."""
 
-    def __init__(self, store: ViewStore) -> None:
+    def __init__(self, store: ViewCopy) -> None:
         self.store = store
         self.status = CopyStatus(store.path, wall() - 2_000, "", {})
 
-    def take(self, *rows: ViewRow | StatsRow) -> None:
-        items = [
-            Item(Kind.VIEW, row.id, row, offset, wall())
-            if isinstance(row, ViewRow)
-            else Item(Kind.STATS, stats_key(row), row, offset, wall())
-            for offset, row in enumerate(rows)
-        ]
-        self.store.take(items, {})
+    def take(self, *rows: ViewRow) -> None:
+        take(self.store, *rows)
+
+    def count(self, minutes_ago: int, **fields: str) -> None:
+        """An event of so long ago."""
+        take_counts(self.store, event(GROUP, 1, at=wall() - minutes_ago * 60_000, **fields))
 
 
 @pytest.fixture
 def view(tmp_path: Path) -> Iterator[View]:
-    view = View(open_store(tmp_path, GROUP))
+    view = View(open_copy(tmp_path, GROUP, Source.SPARK))
     yield view
     view.store.close()
 
@@ -74,7 +70,9 @@ def test_each_answer_says_what_the_view_is_made_from_and_since_when_it_is_comple
 ) -> None:
     row = view_row(1)
     view.take(row)
-    view.status = view.status._replace(source=source, since=since, shortfall="some are left out" if since else "")
+    view.status = view.status._replace(
+        source=source, since=since, sums_since=since, shortfall="some are left out" if since else ""
+    )
     for path in ("messages", "stats"):
         shown = get(client, path)
         assert shown.json["source"] == source
@@ -146,7 +144,8 @@ def test_what_is_not_well_formed_is_400_and_never_repeated(view: View, client: C
 
 
 def test_a_cursor_for_another_list_is_400(view: View, client: Client) -> None:
-    view.take(*(view_row(number) for number in range(3)), *(stats_row(ago) for ago in range(3)))
+    view.take(*(view_row(number) for number in range(3)))
+    view.count(1)
     cursor = get(client, "messages?limit=1").json["cursor"]
     assert get(client, f"messages?limit=2&cursor={cursor}").status == 200
     assert get(client, f"messages?topic=orders&limit=1&cursor={cursor}").status == 400
@@ -154,7 +153,9 @@ def test_a_cursor_for_another_list_is_400(view: View, client: Client) -> None:
 
 
 def test_sums_are_those_since_then_with_the_storm_of_now(view: View, client: Client) -> None:
-    view.take(stats_row(1), stats_row(30, reason="timeout"), stats_row(120))
+    view.count(1)
+    view.count(30, reason="timeout")
+    view.count(120)
     shown = get(client, "stats?since=1h").json
     assert [row["reason"] for row in shown["stats"]] == ["timeout", "http-500"]
     assert (shown["storm"], shown["storm_reason"], shown["cursor"]) == (False, None, None)
@@ -186,7 +187,7 @@ def test_a_file_that_is_gone_or_broken_is_503_until_it_is_rebuilt(view: View, cl
     harm(view.store.path)  # type: ignore[operator]
     assert get(client, "messages").status == 503
     view.store.path.unlink(missing_ok=True)
-    view.store = open_store(view.store.path.parent.parent, GROUP)
+    view.store = open_copy(view.store.path.parent.parent, GROUP, Source.SPARK)
     view.take(view_row(1))
     assert len(get(client, "messages").json["messages"]) == 1
 

@@ -34,7 +34,7 @@ def warm(kafka: Broker) -> None:
 
 @pytest.fixture
 def topics(kafka: Broker) -> GroupTopics:
-    return create_group(fresh_group(kafka.bootstrap, delays=DELAYS), also=(Kind.VIEW, Kind.STATS, Kind.POLICY))
+    return create_group(fresh_group(kafka.bootstrap, delays=DELAYS), also=(Kind.VIEW, Kind.POLICY))
 
 
 @pytest.fixture

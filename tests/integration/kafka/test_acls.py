@@ -39,7 +39,7 @@ from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.relay import RELAY, Posted, post, post_of, waiting
 
 DELAYS = (1_000, 2_000)
-ALL = (Kind.VIEW, Kind.STATS, Kind.POLICY)
+ALL = (Kind.VIEW, Kind.POLICY)
 SECONDS = 20.0
 SCRIPT: Script = by_name({"good": (OK,), "flaky": (FAIL, OK), "poison": (FAIL,)})
 
@@ -230,7 +230,7 @@ def test_the_view_of_events_needs_no_right_on_rows_and_says_what_it_may_not_read
 ) -> None:
     rights = permissions_of(User.SIDECAR, rights_group(group, view=True, source="events"))
     reading = Permission(Resource.TOPIC, group.names.events, Operation.READ)
-    assert not any(right.name in (group.names.view, group.names.stats) for right in rights)
+    assert not any(right.name == group.names.view for right in rights)
     guarded.allow("sidecar", [right for right in rights if right != reading])
     produce(guarded.bootstrap, group.names.events, [b"unread"])  # of an empty topic all is known without a fetch
     thread = ViewFollower(guarded.login("sidecar"), group.names, None, "t", 0.5, source=Source.EVENTS)
@@ -386,7 +386,6 @@ def test_apply_creates_what_plan_then_finds_there(guarded: GuardedKafka, group: 
     assert {(row["operation"], row["name"], row["action"]) for row in planned} == {
         ("READ", group.names.events, "create"),
         ("WRITE", group.names.view, "create"),
-        ("WRITE", group.names.stats, "create"),
         ("READ", group.names.view_group, "create"),
     }
     assert {row["principal"] for row in planned} == {f"User:{group.group}-spark"}

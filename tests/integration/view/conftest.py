@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from reconsume.sidecar.view.copy import ViewCopy, open_copy
 from reconsume.sidecar.view.query import ViewQuery, questions
-from reconsume.sidecar.view.store import ViewStore
-from reconsume.sidecar.view.store_file import open_store
+from reconsume.sidecar.view.source import Source
 from tests.support.view_rows import GROUP
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[ViewStore]:
-    store = open_store(tmp_path, GROUP)
+def store(tmp_path: Path) -> Iterator[ViewCopy]:
+    store = open_copy(tmp_path, GROUP, Source.SPARK)
     yield store
     store.close()
 
 
 @pytest.fixture
-def ask(store: ViewStore) -> Iterator[ViewQuery]:
+def ask(store: ViewCopy) -> Iterator[ViewQuery]:
     with questions(store.path) as query:
         yield query

@@ -165,7 +165,7 @@ def test_a_topic_that_was_made_anew_is_read_anew(
     thread = follow(tmp_path)
     until(lambda: rows(thread), SECONDS, "it is read")
     end(thread)
-    delete_topics(kafka.bootstrap, names.view, names.stats, names.events)
+    delete_topics(kafka.bootstrap, names.view, names.events)
     create_view_topics(kafka.bootstrap, group)
     tell(kafka.bootstrap, [event(group, number) for number in range(2, 30)])  # it is longer than the old one
     again = follow(tmp_path)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.view.follower import CopyStatus, ViewFollower
@@ -18,12 +20,13 @@ from reconsume.topics.events import State
 from reconsume.topics.names import Kind, Names
 from reconsume.topics.specs import VIEW_RETENTION
 from reconsume.topics.view_position import as_java_prints, render_position
-from reconsume.topics.view_record import StatsRow, ViewRow, encode_row
+from reconsume.topics.view_record import ViewRow, encode_row
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import Out, delete_topics, produce
-from tests.support.kafka.view_topics import create_view_topics, event, tell
-from tests.support.view_rows import HOSTILE, out, stats_row, view_row, wall
+from tests.support.kafka.raw_commit import commit_bytes
+from tests.support.kafka.topic_io import Out, delete_topics, dump, produce
+from tests.support.kafka.view_topics import commit_as_job, create_view_topics, event, summed, tell
+from tests.support.view_rows import HOSTILE, out, view_row, wall
 
 SECONDS = 30.0
 CHECK_EVERY = 0.5
@@ -56,11 +59,9 @@ def names(kafka: Broker, group: str) -> Names:
 def write(kafka: Broker, group: str) -> Callable[..., None]:
     """`write(row, …)`: as the Spark job does."""
 
-    def writes(*rows: ViewRow | StatsRow | Out) -> None:
-        names = Names(group)
+    def writes(*rows: ViewRow | Out) -> None:
         for row in rows:
-            topic = names.stats if isinstance(row, StatsRow) else names.view
-            produce(kafka.bootstrap, topic, [row if isinstance(row, Out) else out(row)])
+            produce(kafka.bootstrap, Names(group).view, [row if isinstance(row, Out) else out(row)])
 
     return writes
 
@@ -92,17 +93,20 @@ def known(thread: ViewFollower) -> CopyStatus:
 
 
 def test_rows_sums_and_tombstones_reach_the_file(
-    names: Names, group: str, follow: Follow, write: Callable[..., None]
+    kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None]
 ) -> None:
-    first, sums = view_row(1, group=group), stats_row(group=group)
-    write(first, sums)
+    first = view_row(1, group=group)
+    write(first)
+    tell(kafka.bootstrap, [event(group, 1), event(group, 2, State.DLQ)])
+    commit_as_job(kafka.bootstrap, names)
     thread = follow()
     seen = known(thread)
     assert has(thread, first)
     assert seen.path is not None
     until(lambda: not thread.status.problem, SECONDS, "nothing is wrong")
     with questions(seen.path) as query:
-        assert query.sums(0, 10).values == [encode_row(sums)]
+        sums = [json.loads(row) for row in query.sums(0, 10).values]
+    assert sorted(sums, key=str) == sorted(summed(dump(kafka.bootstrap, names.events)).values(), key=str)
     dead = view_row(1, State.DLQ, group=group, times=2)
     write(dead, first)  # a late repeat of the older state changes nothing
     until(lambda: has(thread, dead), SECONDS, "the newer state is there")
@@ -118,12 +122,12 @@ def test_hostile_records_are_counted_and_stop_nothing(
     foreign = Out(encode_row(view_row(1, group=group)), b"orders:0:2")
     keyed = [record for record in HOSTILE if record.key is not None]  # a compacted topic takes no other
     produce(kafka.bootstrap, names.view, [Out(*record[:2], partition=0) for record in (*keyed, other, foreign)])
-    produce(kafka.bootstrap, names.stats, [*keyed, Out(b"{}", b"orders:0:1")])
+    produce(kafka.bootstrap, names.events, [*keyed, Out(b"{}", b"orders:0:1")])
     good = view_row(7, group=group)
     produce(kafka.bootstrap, names.view, [Out(*out(good)[:2], partition=0)])
     thread = follow()
     until(lambda: has(thread, good), SECONDS, "what follows them is read")
-    wanted = {Kind.VIEW: len(keyed) + 2, Kind.STATS: len(keyed) + 1}
+    wanted = {Kind.VIEW: len(keyed) + 2, Kind.EVENTS: len(keyed) + 1}
     until(lambda: thread.status.bad == wanted, SECONDS, "all are counted")
     assert message(thread, "orders:0:1") is None
 
@@ -159,33 +163,12 @@ def test_a_missing_view_and_one_that_was_never_written_say_so(
     assert has(thread, row)
 
 
-def test_it_is_as_new_as_the_last_look_while_spark_has_written_since_the_newest_event(
-    kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None]
-) -> None:
-    tell(kafka.bootstrap, [event(group, 1)])
-    write(view_row(1, group=group))
-    thread = follow()
-    before = known(thread).as_of or 0
-    until(lambda: (thread.status.as_of or 0) > before, SECONDS, "it gets newer by itself")
-    last = wall()
-    ahead = view_row(9, group=group)  # a clock far ahead says nothing of when Spark wrote
-    produce(kafka.bootstrap, names.view, [out(ahead)._replace(timestamp=wall() + 600_000)])
-    write(view_row(2, group=group))
-    tell(kafka.bootstrap, [event(group, 3)])  # and Spark does not answer
-    behind = wall()
-    until(lambda: (thread.status.as_of or 0) >= last, SECONDS, "the newest row is counted")
-    until(lambda: wall() - behind > 3_000, SECONDS, "some looks have passed")
-    assert (thread.status.as_of or 0) <= behind
-    write(view_row(3, group=group))
-    until(lambda: (thread.status.as_of or 0) > behind + 3_000, SECONDS, "it has caught up")
-
-
 def test_while_spark_catches_up_it_is_as_old_as_the_oldest_event_that_spark_has_not_read(
     kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None]
 ) -> None:
     tell(kafka.bootstrap, [event(group, 1)])
     write(view_row(1, group=group))
-    commit_ends(kafka.bootstrap, names)
+    commit_as_job(kafka.bootstrap, names)
     thread = follow()
     read = known(thread).as_of or 0
     until(lambda: (thread.status.as_of or 0) > read, SECONDS, "all is read")
@@ -199,57 +182,75 @@ def test_while_spark_catches_up_it_is_as_old_as_the_oldest_event_that_spark_has_
     written = wall()
     until(lambda: wall() - written > 3 * 1_000 * CHECK_EVERY, SECONDS, "some looks have passed")
     assert (thread.status.as_of or 0) <= unread
-    commit_ends(kafka.bootstrap, names)
+    commit_as_job(kafka.bootstrap, names)
     until(lambda: (thread.status.as_of or 0) > written, SECONDS, "it has caught up")
 
 
-def test_what_is_estimated_before_the_job_says_how_far_it_is_is_not_taken_for_known(
+def test_rows_make_nothing_newer_before_the_job_says_how_far_it_is(
     kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None]
 ) -> None:
-    """Given rows that look newer than every event, when the job then says that it has read none of them, the view is as
-    old as the oldest event."""
+    """Given rows that look newer than every event, and no position of the job, then the view is as old as the oldest
+    event, whatever the rows' own times say."""
     tell(kafka.bootstrap, [event(group, 1)])
     unread = wall()
     until(lambda: wall() - unread > 2_000, SECONDS, "time passes")
     write(view_row(1, group=group))
     thread = follow()
-    assert (known(thread).as_of or 0) > unread
-    commit_ends(kafka.bootstrap, names, share=0)
-    until(lambda: (thread.status.as_of or 0) <= unread, SECONDS, "what is said replaces what was estimated")
-    commit_ends(kafka.bootstrap, names)
+    assert (known(thread).as_of or 0) <= unread
+    commit_as_job(kafka.bootstrap, names)
     until(lambda: (thread.status.as_of or 0) > unread + 2_000, SECONDS, "it has caught up")
 
 
-def test_a_position_that_is_true_of_another_view_topic_counts_as_none(
+def test_with_nothing_unread_it_gets_newer_by_itself(
     kafka: Broker, names: Names, group: str, follow: Follow, write: Callable[..., None]
 ) -> None:
-    """Given a VIEW topic that was made anew, while the job has not seen that yet, then the view is not complete."""
+    write(view_row(1, group=group))
+    thread = follow()
+    before = known(thread).as_of or 0
+    until(lambda: (thread.status.as_of or 0) > before + 1_000, SECONDS, "it is as new as the last look")
+
+
+FOREIGN = {
+    "of another VIEW topic": lambda events, view: render_position(events, "another").encode(),
+    "of another events topic": lambda events, view: render_position("another", view).encode(),
+    "without text": lambda events, view: b"",
+    "of another program": lambda events, view: b"committed by kcat at noon",
+    "no UTF-8": lambda events, view: b"1 \xff\xfe \x00",
+}
+
+
+@pytest.mark.parametrize("metadata", FOREIGN.values(), ids=FOREIGN)
+def test_a_position_that_is_not_the_jobs_about_these_topics_counts_as_none(
+    kafka: Broker,
+    names: Names,
+    group: str,
+    follow: Follow,
+    write: Callable[..., None],
+    metadata: Callable[[str, str], bytes],
+) -> None:
+    """Given a VIEW topic that was made anew while the job has not seen that yet, or bytes that anybody has committed,
+    then the view is not called complete."""
     tell(kafka.bootstrap, [event(group, 1)])
     unread = wall()
     until(lambda: wall() - unread > 2_000, SECONDS, "time passes")
     write(view_row(1, group=group))
-    cluster = Cluster({"bootstrap.servers": kafka.bootstrap})
-    ids = {name: as_java_prints(topic.id) for name, topic in cluster.find([names.events, names.view]).items()}
-    commit_ends(kafka.bootstrap, names, metadata=render_position(ids[names.events], "another"))
+    commit_as_job(kafka.bootstrap, names)
+    for number in partitions_of(kafka.bootstrap, names.events):
+        commit_bytes(kafka.bootstrap, names.view_group, names.events, number, 99, metadata(*ids_of(kafka, names)))
     thread = follow()
     until(lambda: thread.status.as_of is not None, SECONDS, "it is read")
     assert (thread.status.as_of or 0) <= unread
-    commit_ends(kafka.bootstrap, names, metadata=render_position(ids[names.events], ids[names.view]))
+    commit_as_job(kafka.bootstrap, names)
     until(lambda: (thread.status.as_of or 0) > unread + 2_000, SECONDS, "the job has read them into this one")
 
 
-def commit_ends(bootstrap: str, names: Names, *, share: int = 1, metadata: str = "") -> None:
-    """Say that all events (`share` 1) or none are read, as the Spark job does."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": names.view_group})
-    numbers = consumer.list_topics(names.events, timeout=SECONDS).topics[names.events].partitions
-    places = [TopicPartition(names.events, number) for number in numbers]
-    ends = [consumer.get_watermark_offsets(place, timeout=SECONDS)[1] for place in places]
-    told = [
-        TopicPartition(names.events, place.partition, end * share, metadata)
-        for place, end in zip(places, ends, strict=True)
-    ]
-    consumer.commit(offsets=told, asynchronous=False)
-    consumer.close()
+def ids_of(kafka: Broker, names: Names) -> tuple[str, str]:
+    topics = Cluster({"bootstrap.servers": kafka.bootstrap}).find([names.events, names.view])
+    return as_java_prints(topics[names.events].id), as_java_prints(topics[names.view].id)
+
+
+def partitions_of(bootstrap: str, topic: str) -> list[int]:
+    return list(AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, SECONDS).topics[topic].partitions)
 
 
 def test_a_topic_that_was_made_anew_is_read_anew(
@@ -260,7 +261,7 @@ def test_a_topic_that_was_made_anew_is_read_anew(
     thread = follow(tmp_path)
     known(thread)
     end(thread)
-    delete_topics(kafka.bootstrap, names.view, names.stats, names.events)
+    delete_topics(kafka.bootstrap, names.view, names.events)
     create_view_topics(kafka.bootstrap, group)
     write(*(out(row)._replace(partition=0) for row in (view_row(3, group=group), new)))  # it is longer than the old one
     again = follow(tmp_path)

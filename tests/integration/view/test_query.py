@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from reconsume.sidecar.ui.overview import summarize
-from reconsume.sidecar.view.query import DEAD, LEVELS, BadCursorError, Filters, ViewQuery, questions
-from reconsume.sidecar.view.store import ViewStore
-from reconsume.sidecar.view.store_file import open_store
+from reconsume.sidecar.view.copy import ViewCopy, open_copy
+from reconsume.sidecar.view.query import DEAD, LEVELS, BadCursorError, Filters, Minute, ViewQuery, questions
+from reconsume.sidecar.view.source import Source
 from reconsume.sidecar.view.storm import Failures, Rule
 from reconsume.topics.events import State
-from tests.support.view_copy import take
-from tests.support.view_rows import GROUP, stats_row, view_row
+from reconsume.topics.view_record import MINUTE
+from tests.support.event_histories import BASE, changed
+from tests.support.view_copy import take, take_counts
+from tests.support.view_rows import GROUP, view_row
 
 
 def ids(values: list[bytes]) -> list[int]:
@@ -22,7 +24,7 @@ def ids(values: list[bytes]) -> list[int]:
 
 
 @pytest.fixture
-def mixed(store: ViewStore) -> None:
+def mixed(store: ViewCopy) -> None:
     rows = [
         view_row(1, due=300),
         view_row(2, due=100, level="1m", reason="timeout"),
@@ -57,7 +59,7 @@ def test_what_waits_is_counted_by_level_with_its_first_and_last_due_time(mixed: 
     assert ask.levels(200) == [("10s", 2, 1, 200, 300), ("1m", 1, 1, 100, 100)]
 
 
-def test_what_is_parked_waits_for_no_time_and_is_not_among_what_is_due(store: ViewStore, ask: ViewQuery) -> None:
+def test_what_is_parked_waits_for_no_time_and_is_not_among_what_is_due(store: ViewCopy, ask: ViewQuery) -> None:
     """The overview says of it that it waits, and not that nothing does."""
     take(store, view_row(1, due=300), view_row(2, due=0, level=None), view_row(3, State.COMMIT, due=0))
     summary = summarize(ask, 100, Rule(60_000, 0.5, 10), ())
@@ -67,7 +69,7 @@ def test_what_is_parked_waits_for_no_time_and_is_not_among_what_is_due(store: Vi
 
 @pytest.mark.parametrize(("ordered", "name"), [(False, "ready"), (True, "queue")])
 def test_what_waits_in_no_level_is_named_by_where_the_group_keeps_it(
-    store: ViewStore, ask: ViewQuery, ordered: bool, name: str
+    store: ViewCopy, ask: ViewQuery, ordered: bool, name: str
 ) -> None:
     take(store, view_row(1, due=300), view_row(2, due=200, level=None))
     summary = summarize(ask, 100, Rule(60_000, 0.5, 10), (), ordered=ordered)
@@ -75,7 +77,7 @@ def test_what_waits_in_no_level_is_named_by_where_the_group_keeps_it(
     assert [lane for lane, _ in summary.due.lanes] == ["10s", name]
 
 
-def test_dead_letters_are_counted_by_reason_with_the_newest(store: ViewStore, ask: ViewQuery) -> None:
+def test_dead_letters_are_counted_by_reason_with_the_newest(store: ViewCopy, ask: ViewQuery) -> None:
     """Given letters that are dead, redriven or dismissed, then only what is dead now counts, by an index alone."""
     states = (State.DLQ, State.DLQ, State.DLQ, State.REDRIVEN, State.DISMISSED, State.WAITING_RETRY)
     reasons = ("a", "b", "b", "b", "b", "a")
@@ -89,16 +91,14 @@ def test_dead_letters_are_counted_by_reason_with_the_newest(store: ViewStore, as
     assert [one.reason for one in ask.dead(1)] == ["b"]
 
 
-def test_counts_of_levels_and_of_dead_letters_look_at_no_row(store: ViewStore) -> None:
+def test_counts_of_levels_and_of_dead_letters_look_at_no_row(store: ViewCopy) -> None:
     with sqlite3.connect(store.path) as connection:
         for query, values, index in ((DEAD, (8,), "message_dead"), (LEVELS, (1, 8), "message_level")):
             plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", values).fetchall()
             assert f"USING COVERING INDEX {index}" in plan[0][3]
 
 
-def test_a_page_of_large_rows_is_cut_by_its_bytes_and_goes_on_where_it_was_cut(
-    store: ViewStore, ask: ViewQuery
-) -> None:
+def test_a_page_of_large_rows_is_cut_by_its_bytes_and_goes_on_where_it_was_cut(store: ViewCopy, ask: ViewQuery) -> None:
     """Given rows that somebody has made as long as they may be, then a page of a thousand has a megabyte of them."""
     most = 100
     take(store, *(view_row(number, due=number, instance="x" * 15_000) for number in range(most)))
@@ -111,7 +111,7 @@ def test_a_page_of_large_rows_is_cut_by_its_bytes_and_goes_on_where_it_was_cut(
     assert found == list(range(most))
 
 
-def test_each_filter_has_an_index(store: ViewStore) -> None:
+def test_each_filter_has_an_index(store: ViewCopy) -> None:
     with sqlite3.connect(store.path) as connection:
         for column in ("state", "level", "topic", "reason"):
             query = f"EXPLAIN QUERY PLAN SELECT value FROM message WHERE {column} = ? ORDER BY due, number LIMIT 9"
@@ -121,7 +121,7 @@ def test_each_filter_has_an_index(store: ViewStore) -> None:
     connection.close()
 
 
-def test_pages_together_are_the_list_also_where_due_times_are_equal(store: ViewStore, ask: ViewQuery) -> None:
+def test_pages_together_are_the_list_also_where_due_times_are_equal(store: ViewCopy, ask: ViewQuery) -> None:
     take(store, *(view_row(number, due=number % 3) for number in range(50)))
     found: list[int] = []
     cursor, pages = None, 0
@@ -133,7 +133,7 @@ def test_pages_together_are_the_list_also_where_due_times_are_equal(store: ViewS
     assert found == sorted(range(50), key=lambda number: (number % 3, number))
 
 
-def test_a_cursor_is_good_for_its_own_list_alone(store: ViewStore, ask: ViewQuery, tmp_path: Path) -> None:
+def test_a_cursor_is_good_for_its_own_list_alone(store: ViewCopy, ask: ViewQuery, tmp_path: Path) -> None:
     take(store, *(view_row(number) for number in range(3)))
     cursor = ask.messages(Filters(topic="orders"), 1).cursor
     assert cursor is not None
@@ -142,39 +142,37 @@ def test_a_cursor_is_good_for_its_own_list_alone(store: ViewStore, ask: ViewQuer
             ask.messages(filters, 1, cursor)
     with pytest.raises(BadCursorError):
         ask.sums(0, 1, cursor)
-    other = open_store(tmp_path, GROUP)
+    other = open_copy(tmp_path, GROUP, Source.SPARK)
     with questions(other.path) as elsewhere, pytest.raises(BadCursorError):
         elsewhere.messages(Filters(topic="orders"), 1, cursor)
     other.close()
 
 
 @pytest.mark.parametrize("forged", ["", "x", "é", "A" * 38, "A" * 5_000, "****", "e30=", "=" * 9])
-def test_a_forged_cursor_is_refused(store: ViewStore, ask: ViewQuery, forged: str) -> None:
+def test_a_forged_cursor_is_refused(store: ViewCopy, ask: ViewQuery, forged: str) -> None:
     with pytest.raises(BadCursorError):
         ask.messages(Filters(), 1, forged)
 
 
-def test_failures_are_counted_in_their_window_by_reason(store: ViewStore, ask: ViewQuery) -> None:
+def test_failures_are_counted_in_their_window_by_reason(store: ViewCopy, ask: ViewQuery) -> None:
     rows = [view_row(number, reason="a" if number % 3 else "b", last_failed_at=number) for number in range(10)]
     take(store, *rows, view_row(99, State.COMMIT, reason="a", last_failed_at=5))
     assert ask.failures(3, 8) == Failures(6, (("a", 5), ("b", 1)))
     assert ask.failures(100, 200) == Failures(0, ())
 
 
-def test_a_question_that_takes_too_long_is_given_up(store: ViewStore) -> None:
+def test_a_question_that_takes_too_long_is_given_up(store: ViewCopy) -> None:
     take(store, *(view_row(number) for number in range(5_000)))
     with questions(store.path, within=-1) as query, pytest.raises(sqlite3.OperationalError, match="interrupted"):
         query.failures(0, 2**62)
 
 
-def test_a_reader_cannot_write(store: ViewStore) -> None:
+def test_a_reader_cannot_write(store: ViewCopy) -> None:
     with questions(store.path) as query, pytest.raises(sqlite3.OperationalError, match="readonly"):
         query._connection.execute("DELETE FROM message")
 
 
-def test_minutes_are_summed_over_topics_whatever_a_row_claims(store: ViewStore, ask: ViewQuery) -> None:
-    rows = [stats_row(1, topic=topic, waiting=2**62) for topic in ("a", "b", "c")]
-    take(store, *rows, stats_row(2))
-    (minute,) = ask.minutes(rows[0].minute, rows[0].minute + 60_000)
-    assert (minute.begin, minute.committed, minute.dead) == (rows[0].minute, 9, 0)
-    assert minute.waiting > 2**62
+def test_minutes_are_summed_over_topics(store: ViewCopy, ask: ViewQuery) -> None:
+    take_counts(store, *(changed(topic=topic) for topic in ("a", "b", "c")), changed(at=BASE + MINUTE))
+    begin = BASE // MINUTE * MINUTE
+    assert ask.minutes(begin, begin + MINUTE) == [Minute(begin, 3, 0, 0)]

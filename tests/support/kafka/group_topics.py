@@ -23,7 +23,7 @@ from tests.support.kafka.topic_io import SECONDS, serve
 
 DELAYS = (1_000, 2_000, 5_000)
 """ms. A short table, so that a test sees a record through all its levels in seconds."""
-UNUSED = (Kind.VIEW, Kind.STATS, Kind.POLICY)
+UNUSED = (Kind.VIEW, Kind.POLICY)
 """Kinds that the sidecar does without; each topic costs the broker some 50 ms."""
 KAFKA_LIMIT = 1_048_588
 """The broker's default of `max.message.bytes`."""

@@ -1,6 +1,6 @@
-"""Writes a record that no client library would: a raw Produce request, whose header keys are any bytes.
+"""Writes what no client library would: a record whose header keys are any bytes, or such metadata of an offset.
 
-Kafka protocol: request header v1, Produce v3, record batch v2 (KIP-98). One record a request.
+Kafka protocol: request header v1, Produce v3, record batch v2 (KIP-98), one record a request; OffsetCommit v2.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from confluent_kafka.admin import AdminClient
 
 PRODUCE, VERSION = 0, 3
+OFFSET_COMMIT = 8
 SECONDS = 30.0
 CASTAGNOLI = 0x82F63B78
 
@@ -37,6 +38,21 @@ def produce_raw(
     if error:
         raise RuntimeError(f"the broker refused the record with error {error}")
     return int(offset)
+
+
+def commit_raw(bootstrap: str, group: str, topic: str, partition: int, offset: int, metadata: bytes) -> None:
+    """Commit an offset for a group without members on the only broker. Raises RuntimeError with its error code."""
+    part = struct.pack(">iqh", partition, offset, len(metadata)) + metadata
+    topics = _array([_text(topic) + _array([part])])
+    request = struct.pack(">hhi", OFFSET_COMMIT, 2, 1) + _text("raw") + _text(group) + struct.pack(">i", -1)
+    request += _text("") + struct.pack(">q", -1) + topics
+    with socket.create_connection(_leader(bootstrap, topic, partition), SECONDS) as connection:
+        connection.sendall(_bytes(request))
+        (size,) = struct.unpack(">i", _exactly(connection, 4))
+        answer = _exactly(connection, size)
+    (error,) = struct.unpack(">h", answer[-2:])
+    if error:
+        raise RuntimeError(f"the broker refused the offset with error {error}")
 
 
 def record_batch(value: bytes | None, key: bytes | None, headers: list[tuple[bytes, bytes | None]], at: int) -> bytes:

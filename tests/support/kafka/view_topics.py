@@ -9,18 +9,20 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.events import RANKS, Event, State, encode_event
 from reconsume.topics.names import Kind, Names
 from reconsume.topics.specs import Source, group_specs
+from reconsume.topics.view_position import as_java_prints, render_position
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import create_specs
 from tests.support.kafka.topic_io import SECONDS, Out, Row, dump, produce
 
 Value = Mapping[str, Any]
 FAILURES = (State.WAITING_RETRY, State.DLQ)
-KINDS = (Kind.EVENTS, Kind.VIEW, Kind.STATS)
+KINDS = (Kind.EVENTS, Kind.VIEW)
 
 
 def create_view_topics(bootstrap: str, group: str, kinds: Collection[Kind] = KINDS) -> Names:
@@ -70,6 +72,18 @@ def tell(bootstrap: str, events: Iterable[Event]) -> None:
     produce(bootstrap, Names(events[0].group).events, [Out(encode_event(e), e.id.encode()) for e in events])
 
 
+def commit_as_job(bootstrap: str, names: Names) -> None:
+    """Say that all events are read, as the Spark job does."""
+    cluster = Cluster({"bootstrap.servers": bootstrap})
+    topics = cluster.find([names.events, names.view])
+    metadata = render_position(*(as_java_prints(topics[name].id) for name in (names.events, names.view)))
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": names.view_group})
+    ends = cluster.spans(topics[names.events].all_partitions)
+    told = [TopicPartition(*partition, span.end, metadata) for partition, span in ends.items()]
+    consumer.commit(offsets=told, asynchronous=False)
+    consumer.close()
+
+
 def view_of(bootstrap: str, group: str) -> dict[str, Value]:
     """The view by id as its readers keep it: the greater place, then the later update, then the later offset."""
     kept: dict[str, tuple[tuple[Any, ...], Value]] = {}
@@ -81,11 +95,6 @@ def view_of(bootstrap: str, group: str) -> dict[str, Value]:
         if value["id"] not in kept or order > kept[value["id"]][0]:
             kept[value["id"]] = order, value
     return {identity: value for identity, (_, value) in kept.items()}
-
-
-def sums_of(bootstrap: str, group: str) -> dict[str, Value]:
-    """The sums by key; the last value of a key holds."""
-    return {(row.key or b"").decode(): json.loads(row.value or b"null") for row in dump(bootstrap, Names(group).stats)}
 
 
 def folded(rows: Iterable[Row]) -> dict[str, Value]:

@@ -29,7 +29,6 @@ from reconsume.topics.retry_headers import (
 )
 from reconsume.topics.transition_records import Copy, redriven_writes, writes_of
 from reconsume.topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, after_wait
-from reconsume.topics.view_record import MINUTE, BadRow, StatsRow, decode_stats, encode_row, stats_key
 from tests.sim import samples
 from tests.sim.samples import WALL, life, record
 from tests.support.rings import EXAMPLES
@@ -119,9 +118,6 @@ def read_back(writes: tuple[Copy, ...], policy: Policy, now: int) -> None:
             found.append(life)
     for life, event in zip(found, events, strict=False):
         assert (life.id, life.times, life.redrives, life.due_at) == (event.id, event.times, event.redrives, event.due)
-    for event in events:
-        row = StatsRow(event.group, event.at // MINUTE * MINUTE, event.topic, event.level, event.reason, 1, 1, 1, 1)
-        assert not isinstance(decode_stats(event.group, stats_key(row).encode(), encode_row(row)), BadRow)
 
 
 def written(copy: Copy, now: int) -> Record:

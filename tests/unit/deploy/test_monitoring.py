@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -19,8 +18,7 @@ from reconsume.sidecar.core.outcome import COMMITTED, Failed, Rejected
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.groups.survey import Backlog, GroupRow
 from reconsume.sidecar.ui.groups_app import RowsCollector
-from reconsume.spark.job.liveness import Liveness
-from reconsume.spark.job.meters import Meters
+from reconsume.spark.job.metrics import JobMetrics
 from tests.support.kubernetes.promql import (
     GIVEN,
     MONITORING,
@@ -78,9 +76,9 @@ def the_dashboard() -> CollectorRegistry:
 
 def the_views_job() -> CollectorRegistry:
     """What the Spark job exports."""
-    meters = Meters(("view",), Liveness(("view",), time.monotonic))
-    meters.lost("billing-RETRY-EVENTS", 1)
-    return meters.registry
+    metrics = JobMetrics()
+    metrics.lost("billing-RETRY-EVENTS", 1)
+    return metrics.registry
 
 
 @pytest.mark.parametrize(("place", "expression"), EXPRESSIONS.items(), ids=list(EXPRESSIONS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import asdict, replace
 
-from reconsume.sidecar.dev.demo.view import Patience, differences, fold, newer
+from reconsume.sidecar.dev.demo.view import Patience, differences, fold
 from reconsume.topics.events import Event, State
 from reconsume.topics.view_record import ViewRow
 
@@ -47,11 +47,6 @@ def test_each_row_that_is_missing_wrong_or_from_nowhere_is_told() -> None:
         "orders:0:7: the view is wrong in state, level, due, at, reason"
     ]
     assert differences({WAITS.id: row(DONE)}, {}) == ["orders:0:7: in the view, and in no event"]
-
-
-def test_an_older_row_that_comes_late_is_not_newer() -> None:
-    assert newer(row(DONE), row(WAITS))
-    assert not newer(row(WAITS), row(DONE))
 
 
 def test_patience_ends_after_a_time_without_any_step_however_long_it_took_before() -> None:

@@ -68,8 +68,7 @@ def test_following_the_view_adds_to_a_sidecars_rights_and_takes_none() -> None:
     assert words(User.SIDECAR, view) - words(User.SIDECAR, PUSH) == {
         "READ on topic billing-RETRY-VIEW",
         "DESCRIBE_CONFIGS on topic billing-RETRY-VIEW",
-        "READ on topic billing-RETRY-STATS",
-        "DESCRIBE_CONFIGS on topic billing-RETRY-STATS",
+        "READ on topic billing-RETRY-EVENTS",
         "DESCRIBE_CONFIGS on topic billing-RETRY-EVENTS",
         "DESCRIBE on group billing-RETRY-VIEW",
     }
@@ -81,12 +80,12 @@ def test_what_the_view_is_made_from_decides_what_its_readers_may_read() -> None:
 
     events = {"READ on topic billing-RETRY-EVENTS", "DESCRIBE_CONFIGS on topic billing-RETRY-EVENTS"}
     assert more("events") == events
-    assert more("events") - more("spark") == {"READ on topic billing-RETRY-EVENTS"}
+    assert more("events") < more("spark"), "the sums are counted from the events"
     without = replace(PUSH, source="events", ui=True, redrives=True, view=True)
     assert words(User.SPARK, without) == set()
     for user in User:
-        assert not any("-VIEW" in word or "-STATS" in word for word in words(user, without)), user
-    assert set(replace(PUSH, source="spark").own) == {*without.own, "billing-RETRY-VIEW", "billing-RETRY-STATS"}
+        assert not any("-VIEW" in word for word in words(user, without)), user
+    assert set(replace(PUSH, source="spark").own) == {*without.own, "billing-RETRY-VIEW"}
 
 
 def test_a_service_meets_kafka_in_relay_mode_alone() -> None:
@@ -106,7 +105,6 @@ def test_the_views_job_reads_events_alone_and_tells_how_far() -> None:
     assert words(User.SPARK, replace(PUSH, source="spark")) == {
         "READ on topic billing-RETRY-EVENTS",
         "WRITE on topic billing-RETRY-VIEW",
-        "WRITE on topic billing-RETRY-STATS",
         "READ on group billing-RETRY-VIEW",
     }
 

@@ -35,7 +35,6 @@ def test_the_names_of_the_contract() -> None:
     assert BILLING.ready == "billing-RETRY"
     assert BILLING.events == "billing-RETRY-EVENTS"
     assert BILLING.view == "billing-RETRY-VIEW"
-    assert BILLING.stats == "billing-RETRY-STATS"
     assert BILLING.policy == "billing-RETRY-POLICY"
     assert BILLING.retry_group == "billing-RETRY"
     assert BILLING.redrive_group == "billing-DLQ-REDRIVE"
@@ -53,7 +52,7 @@ def test_each_main_topic_has_its_queue_topic() -> None:
 def test_the_topic_prefix_is_for_level_topics_and_dlq_only() -> None:
     assert TDMQ.level(10_000, "orders") == "orders-billing-RETRY-10s"
     assert TDMQ.dlq("orders") == "orders-billing-DLQ"
-    shared = [(n.ready, n.events, n.view, n.stats, n.policy, n.retry_group, n.redrive_group) for n in (BILLING, TDMQ)]
+    shared = [(n.ready, n.events, n.view, n.policy, n.retry_group, n.redrive_group) for n in (BILLING, TDMQ)]
     assert shared[0] == shared[1]
 
 
@@ -124,7 +123,6 @@ def test_every_name_of_a_group_leads_back_to_its_role(
         (names.ready, Kind.READY),
         (names.events, Kind.EVENTS),
         (names.view, Kind.VIEW),
-        (names.stats, Kind.STATS),
         (names.policy, Kind.POLICY),
     ]:
         assert names.role(name, topics) == Role(kind)

@@ -73,10 +73,9 @@ def test_a_group_has_a_level_topic_a_delay_and_four_more_and_two_for_sparks_view
         "billing-DLQ": Kind.DLQ,
         "billing-RETRY-EVENTS": Kind.EVENTS,
         "billing-RETRY-VIEW": Kind.VIEW,
-        "billing-RETRY-STATS": Kind.STATS,
         "billing-RETRY-POLICY": Kind.POLICY,
     }
-    assert {spec.name for spec in specs} - plain == {"billing-RETRY-VIEW", "billing-RETRY-STATS"}
+    assert {spec.name for spec in specs} - plain == {"billing-RETRY-VIEW"}
 
 
 def test_a_group_has_as_many_partitions_as_its_widest_main_topic_but_at_most_six() -> None:
@@ -92,7 +91,7 @@ def test_with_the_topic_prefix_levels_and_dlq_follow_their_own_source() -> None:
     for spec in (level, dlq):
         assert (spec.partitions, spec.replication, spec.config["min.insync.replicas"]) == (3, 2, "1")
     assert specs["orders-billing-DLQ"].config["max.message.bytes"] == str(1_048_588 + 16_384)
-    assert len(specs) == 2 * 2 + 5
+    assert len(specs) == 2 * 2 + 4
     assert specs["billing-RETRY"].replication == 3
 
 
@@ -103,7 +102,6 @@ def test_with_the_topic_prefix_levels_and_dlq_follow_their_own_source() -> None:
         ("billing-DLQ", "delete"),
         ("billing-RETRY-EVENTS", "delete"),
         ("billing-RETRY-VIEW", "compact,delete"),
-        ("billing-RETRY-STATS", "compact,delete"),
         ("billing-RETRY-POLICY", "compact"),
     ],
 )
@@ -119,7 +117,7 @@ def test_dead_letters_are_kept_for_thirty_days_with_their_create_time() -> None:
 
 def test_events_and_sums_are_kept_for_a_week() -> None:
     specs = by_name(BILLING, ORDERS)
-    assert {specs[f"billing-RETRY-{name}"].config["retention.ms"] for name in ("EVENTS", "STATS")} == {str(7 * DAY)}
+    assert specs["billing-RETRY-EVENTS"].config["retention.ms"] == str(7 * DAY)
 
 
 def test_the_view_remembers_at_least_as_long_as_the_dlq() -> None:

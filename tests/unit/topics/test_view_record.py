@@ -14,16 +14,16 @@ from reconsume.topics.view_record import (
     LARGEST,
     BadRow,
     Forgotten,
-    decode_stats,
+    StatsRow,
     decode_view,
     encode_row,
-    stats_key,
     view_order,
 )
 from tests.support.kafka.topic_io import Out
-from tests.support.view_rows import GROUP, HOSTILE, stats_row, view_row
+from tests.support.view_rows import GROUP, HOSTILE, view_row
 
-ROW, SUMS = view_row(), stats_row()
+ROW = view_row()
+SUMS = StatsRow(GROUP, 1_763_690_040_000, "orders", "10s", "http-500", 12, 3, 0, 1)
 
 
 def changed(row: Any, **fields: object) -> bytes:
@@ -37,24 +37,14 @@ def test_a_row_is_the_json_of_the_interface_and_is_read_back() -> None:
     assert decode_view(GROUP, ROW.id.encode(), encode_row(ROW)) == ROW
 
 
-def test_sums_are_the_json_of_the_interface_and_are_read_back() -> None:
+def test_sums_are_the_json_of_the_interface() -> None:
     assert set(json.loads(encode_row(SUMS))) == {
         "v", "group", "minute", "topic", "level", "reason", "waiting", "committed", "dead", "redriven",
     }  # fmt: skip
-    assert stats_key(SUMS) == f"{SUMS.minute}|orders|10s|http-500"
-    assert decode_stats(GROUP, stats_key(SUMS).encode(), encode_row(SUMS)) == SUMS
-
-
-@pytest.mark.parametrize("level", ["", "null", "-", "None"])
-def test_a_level_that_is_missing_may_be_written_in_any_way_in_the_key(level: str) -> None:
-    sums = stats_row(level=None)
-    key = f"{sums.minute}|orders|{level}|http-500".encode()
-    assert decode_stats(GROUP, key, encode_row(sums)) == sums
 
 
 def test_a_tombstone_forgets_its_key() -> None:
     assert decode_view(GROUP, b"orders:0:1", None) == Forgotten("orders:0:1")
-    assert decode_stats(GROUP, b"k", None) == Forgotten("k")
 
 
 def test_unknown_fields_are_ignored_and_do_not_come_back() -> None:
@@ -86,25 +76,14 @@ def test_a_row_that_is_not_as_agreed_is_a_value_that_says_why(fields: dict[str, 
     assert 0 < len(bad.text) <= 300
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [{"v": 0}, {"group": "other"}, {"minute": 1}, {"topic": "x"}, {"reason": "y"}, {"dead": -1}],
-    ids=str,
-)
-def test_sums_that_are_not_as_agreed_are_a_value_that_says_why(fields: dict[str, object]) -> None:
-    assert isinstance(decode_stats(GROUP, stats_key(SUMS).encode(), changed(SUMS, **fields)), BadRow)
-
-
 @pytest.mark.parametrize("record", HOSTILE, ids=lambda record: repr((record.key, record.value))[:30])
 def test_what_is_no_record_of_ours_never_raises(record: Out) -> None:
-    for decode in (decode_view, decode_stats):
-        assert isinstance(decode(GROUP, record.key, record.value), BadRow)
+    assert isinstance(decode_view(GROUP, record.key, record.value), BadRow)
 
 
 @given(st.none() | st.binary(max_size=50), st.binary(max_size=200) | st.text().map(lambda text: text.encode()))
 def test_no_bytes_raise(key: bytes | None, value: bytes) -> None:
     assert isinstance(decode_view(GROUP, key, value), BadRow)
-    assert isinstance(decode_stats(GROUP, key, value), BadRow)
 
 
 def test_the_order_is_that_of_events_then_when_it_was_written() -> None:

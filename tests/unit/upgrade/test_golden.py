@@ -20,7 +20,7 @@ from reconsume.topics.events import decode_event
 from reconsume.topics.headers_fast import parse_rendered
 from reconsume.topics.policy_record import InstanceHeard, PolicyHeard, SettlementHeard, parse_record, render_record
 from reconsume.topics.retry_headers import parse_retry_headers
-from reconsume.topics.view_record import decode_stats, decode_view
+from reconsume.topics.view_record import decode_view
 from tests.golden.files import golden, unpacked
 from tests.golden.written import (
     EVENTS,
@@ -33,7 +33,6 @@ from tests.golden.written import (
     POLICY,
     ROW,
     SECRET,
-    SUMS,
     TOPICS,
     meaning,
     past_meaning,
@@ -79,10 +78,9 @@ def test_its_policies_and_heartbeats_are_read() -> None:
 
 def test_its_rows_are_read() -> None:
     rows = golden("view")
-    (view, later), (sums,) = rows["view"], rows["stats"]
+    view, later = rows["view"]
     assert decode_view("billing", view["key"].encode(), view["value"].encode()) == ROW
     assert decode_view("billing", later["key"].encode(), later["value"].encode()) == replace(ROW, cycle=3)
-    assert decode_stats("billing", sums["key"].encode(), sums["value"].encode()) == SUMS
     as_spark = json.dumps({"v": 1} | json.loads(view["value"]), separators=(",", ":"))
     assert decode_view("billing", view["key"].encode(), as_spark.encode()) == ROW, "in the order of Spark's fields"
 

@@ -15,8 +15,8 @@ from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import Headers, parse_retry_headers
 from reconsume.topics.transition_records import redriven_writes, writes_of
 from reconsume.topics.transitions import Commit, DeadLetter, Forward, Hop, Retry, Written
-from reconsume.topics.view_record import BadRow, StatsRow, ViewRow, decode_stats, decode_view, encode_row, stats_key
-from tests.golden.written import EVENT, LIFE, NOW, POLICY, ROW, SUMS, TOPICS
+from reconsume.topics.view_record import BadRow, ViewRow, decode_view, encode_row
+from tests.golden.written import EVENT, LIFE, NOW, POLICY, ROW, TOPICS
 
 LATER: Headers = [("RETRY_LANE", b"\xff"), ("RETRY_HOPS", None), ("RETRY_HOPS", b"2")]
 """What a later version may add: any bytes, null, doubled."""
@@ -73,21 +73,19 @@ def more(value: bytes, **fields: object) -> bytes:
 def test_unknown_fields_are_ignored_by_every_reader() -> None:
     event = decode_event(more(encode_event(EVENT), zone="a", nested={"a": [1]}))
     row = decode_view("billing", ROW.id.encode(), more(encode_row(ROW), zone="a"))
-    sums = decode_stats("billing", stats_key(SUMS).encode(), more(encode_row(SUMS), expired=4))
-    assert (event, row, sums) == (EVENT, ROW, SUMS)
+    assert (event, row) == (EVENT, ROW)
     assert isinstance(event, Event)
     assert isinstance(row, ViewRow)
-    assert isinstance(sums, StatsRow)
 
 
 def test_a_higher_version_is_passed_over_and_told_as_what_it_is() -> None:
     event = decode_event(more(encode_event(EVENT), v=2, state="PARKED"))
     row = decode_view("billing", ROW.id.encode(), more(encode_row(ROW), v=2))
-    sums = decode_stats("billing", stats_key(SUMS).encode(), b'{"v": 7}')
+    later = decode_view("billing", ROW.id.encode(), b'{"v": 7}')
     assert isinstance(event, BadEvent)
     assert isinstance(row, BadRow)
-    assert isinstance(sums, BadRow)
-    assert [heard.text.partition(",")[0] for heard in (event, row, sums)] == [
+    assert isinstance(later, BadRow)
+    assert [heard.text.partition(",")[0] for heard in (event, row, later)] == [
         f"a newer version of Reconsume wrote it (v {v})" for v in (2, 2, 7)
     ]
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconsume.sidecar.view.forms import PRECISION, PartitionName, read_until
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span
+from reconsume.sidecar.view.age import PRECISION, read_until
 
 A, B = ("billing-RETRY-EVENTS", 0), ("billing-RETRY-EVENTS", 1)
 NOW = 1_763_690_000_000
@@ -31,7 +32,7 @@ class Log:
         return next((offset for offset, at in enumerate(part) if at >= time), -1)
 
     def until(self, read: Mapping[PartitionName, int], low: int = 0) -> int:
-        return read_until(read, self.ends, self.first_from, low, NOW)
+        return read_until(read, {place: Span(0, end) for place, end in self.ends.items()}, self.first_from, low, NOW)
 
 
 def test_a_job_that_has_read_all_is_as_new_as_the_question_and_nothing_more_is_asked() -> None:

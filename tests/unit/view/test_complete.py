@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconsume.sidecar.kafka.admin.descriptions import Span
-from reconsume.sidecar.view.intake import Gaps, begins_of, shortfall
-from reconsume.sidecar.view.store import Missing
+from reconsume.sidecar.view.copy import Missing
+from reconsume.sidecar.view.records import Gaps, begins_of, shortfall
 
 ONE, TWO = ("events", 0), ("events", 1)
 spans = st.dictionaries(
@@ -46,10 +46,10 @@ def test_a_copy_is_complete_since_the_first_record_behind_its_last_gap() -> None
 
 
 def test_what_is_left_out_is_one_sentence_that_names_the_job() -> None:
-    assert shortfall(Missing(0, 0), 0) == ""
+    assert shortfall(Missing(), 0) == ""
     told = shortfall(Missing(3, 2), 0)
     assert told.startswith("the bound of 2000000 records or 2 GB is reached: 3 done records, the oldest,")
     assert "`reconsume view run`" in told
-    assert shortfall(Missing(0, 0), 9) == (
+    assert shortfall(Missing(), 9) == (
         "9 events, the oldest, are left out; Spark's view (`reconsume view run`) has no such bound"
     )
