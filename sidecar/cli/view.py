@@ -167,7 +167,7 @@ def sql(
         with (
             whole_view(settings, Source.EVENTS, most) as look,
             look.questions() as ask,
-            answers(look.path, query, loaders) as (columns, found),
+            answers(look.copy.path, query, loaders) as (columns, found),
         ):
             options.output.rows(columns, found)
         return DONE

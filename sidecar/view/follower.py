@@ -21,7 +21,7 @@ from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from reconsume.sidecar.printable import without_error_objects
-from reconsume.sidecar.view.copy import ViewCopy, open_copy
+from reconsume.sidecar.view.copy import Facts, ViewCopy, open_copy
 from reconsume.sidecar.view.reader import BEING_READ, CHECK_EVERY, ViewReader
 from reconsume.sidecar.view.source import Source
 from reconsume.topics.names import Kind, Names
@@ -114,16 +114,17 @@ class ViewFollower(threading.Thread):
 
     def _follow(self, copy: ViewCopy) -> None:
         """Use one set of clients until it fails, or the credentials change. The file can be queried all the same."""
-        reader, facts = None, copy.facts()
-        rows_since, sums_since = copy.rows_since(facts), copy.sums_since(facts)
-        self.status = CopyStatus(copy.path, facts.as_of, "", self.status.bad, self._source, rows_since, sums_since)
+        reader = None
+        facts = copy.facts()
+        since = copy.rows_since(facts), copy.sums_since(facts)
+        self.status = CopyStatus(copy.path, facts.as_of, self.status.problem, self.status.bad, self._source, *since)
         try:
             kafka = self._credentials.adopt(self._kafka)
             reader = ViewReader(kafka, self._names, copy, self._client, check_every=self._check_every)
             while not self._stopping.is_set() and copy.intact() and not self._credentials.due:
                 began = time.thread_time()
                 has_read = reader.turn(POLL)
-                self._show(reader)
+                self._show(copy, reader.facts, reader.problem, dict(self._bad + reader.decoder.bad), reader.shortfall)
                 if has_read:
                     took = time.thread_time() - began
                     self._stopping.wait(min(took * REST[self._source], LONGEST_REST_S))
@@ -137,18 +138,9 @@ class ViewFollower(threading.Thread):
 
     # --- what others see ---------------------------------------------------------------------------------------------
 
-    def _show(self, reader: ViewReader) -> None:
-        problem = reader.problem
-        self.status = CopyStatus(
-            reader.path,
-            reader.facts.as_of,
-            problem,
-            dict(self._bad + reader.decoder.bad),
-            self._source,
-            reader.rows_since,
-            reader.sums_since,
-            reader.shortfall,
-        )
+    def _show(self, copy: ViewCopy, facts: Facts, problem: str, bad: Mapping[Kind, int], shortfall: str) -> None:
+        since = copy.rows_since(facts), copy.sums_since(facts)
+        self.status = CopyStatus(copy.path, facts.as_of, problem, bad, self._source, *since, shortfall)
         if not problem:
             self._said = ""
         elif problem != BEING_READ:

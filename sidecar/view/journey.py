@@ -61,7 +61,9 @@ def read_journey(
     `since` is the record's first failure (epoch ms), None if unknown. Raises BrokerError, and ContractError if the
     topic does not exist.
     """
-    topic = _events_topic(cluster := Cluster(kafka, CLIENT), names.events)
+    cluster = Cluster(kafka, CLIENT)
+    if (topic := cluster.existing([names.events]).get(names.events)) is None:
+        raise ContractError(absent([names.events]))
     spans = _spans(cluster, topic, since)
     with ScanClient(kafka, names.retry_group, CLIENT, Fetches.UNTIL_GAP) as client:
         bounds = Bounds(ANSWER_SECONDS, records=most)
@@ -77,13 +79,6 @@ def events_since(
     """Return a function that returns the events of a record from some time before a moment (epoch ms). It raises as
     `read_journey` does. `most`: records of the topic that it reads at most."""
     return lambda record, since: read_journey(kafka, names, record, since, most, no_report).events
-
-
-def _events_topic(cluster: Cluster, name: str) -> Topic:
-    topics = cluster.existing([name])
-    if name not in topics:
-        raise ContractError(absent([name]))
-    return topics[name]
 
 
 def _spans(cluster: Cluster, topic: Topic, since: int | None) -> dict[PartitionName, Span]:

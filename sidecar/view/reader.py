@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from math import inf
-from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -134,7 +133,7 @@ class Timetable:
 
 
 class ViewReader:
-    """Reads the view into a copy. Raises KafkaException, BrokerError, sqlite3.Error."""
+    """Reads the view into a `copy`. Raises BrokerError, sqlite3.Error."""
 
     def __init__(
         self,
@@ -155,7 +154,7 @@ class ViewReader:
         """What is known of the copy, also what is not stored yet."""
         self.decoder = RecordDecoder(names, copy.source, self.facts.since, with_sums=with_sums)
         spark = copy.source is Source.SPARK
-        self._names, self._copy = names, copy
+        self._names, self.copy = names, copy
         self._most = BOUND.records if most is None and spark else most
         self._cluster = Cluster(kafka)
         self._log = PartitionReader(view_config(kafka, names.retry_group, client))
@@ -171,18 +170,24 @@ class ViewReader:
 
     def turn(self, wait: float) -> bool:
         """Take in what arrives within `wait` seconds, and check the topics when it is time. Return whether any came."""
+        try:
+            self._check_what_is_due()
+            most = EVENTS_TOGETHER if self.copy.source is Source.EVENTS else MOST
+            has_read = self._take(self._log.read(wait, most))
+        except KafkaException as failure:
+            raise BrokerError(f"the view cannot be read: {sentence_of(failure)}") from failure
+        self._judge()
+        return has_read
+
+    def _check_what_is_due(self) -> None:
         moment, times = time.monotonic(), self._times
         if moment >= times.survey_at:
             times.survey_at = moment + SURVEY_EVERY
             self._look_at_topics()
         if moment >= times.check_at and self._log.positions:
-            times.check_at = moment + (
-                min(FIRST_EVERY, times.check_every) if self.facts.as_of is None else times.check_every
-            )
+            every = times.check_every
+            times.check_at = moment + (min(FIRST_EVERY, every) if self.facts.as_of is None else every)
             self._ask_for_ends()
-        has_read = self._take(self._log.read(wait, EVENTS_TOGETHER if self._copy.source is Source.EVENTS else MOST))
-        self._judge()
-        return has_read
 
     def progress(self) -> tuple[int, int]:
         """Return how many offsets were read, and of how many. The two are equal once the end is reached."""
@@ -201,30 +206,10 @@ class ViewReader:
         return self._checked is not None and self._has_reached(self._checked.ends) and self.facts.as_of is not None
 
     @property
-    def source(self) -> Source:
-        """What the copy is made from."""
-        return self._copy.source
-
-    @property
-    def path(self) -> Path:
-        """The file of the copy."""
-        return self._copy.path
-
-    @property
-    def rows_since(self) -> int:
-        """Epoch ms from which on the rows have every event; 0 if none is lacking."""
-        return self._copy.rows_since(self.facts)
-
-    @property
-    def sums_since(self) -> int:
-        """Epoch ms from which on the sums count every event; 0 if they count all."""
-        return self._copy.sums_since(self.facts)
-
-    @property
     def shortfall(self) -> str:
         """One sentence about what the copy lacks, beside what has left the topic; empty if nothing."""
-        folds = self._copy.source is Source.EVENTS
-        missing = self._copy.missing
+        folds = self.copy.source is Source.EVENTS
+        missing = self.copy.missing
         lacks = (shortfall(missing, self._survey.skipped if folds else 0), sums_shortfall(missing))
         events = self._survey.topics.get(self._names.events)
         return "; ".join(filter(None, [*lacks, unled_text([events] if events is not None else [])]))
@@ -234,7 +219,7 @@ class ViewReader:
     def _look_at_topics(self) -> None:
         kinds, former = self.decoder.kinds, self._survey.topics
         topics = self._cluster.find({*kinds, self._names.events})
-        recreated = [name for name in kinds if name in topics and self._copy.identity(kinds[name]) != topics[name].id]
+        recreated = [name for name in kinds if name in topics and self.copy.identity(kinds[name]) != topics[name].id]
         for name in recreated:  # or of another cluster
             self._begin_anew(name, topics[name].id)
         self._survey = self._survey._replace(topics=topics)
@@ -246,12 +231,12 @@ class ViewReader:
             self.problem = absent([self.decoder.rows_topic]) + writer
         moment = now().wall_ms
         kept = VIEW_RETENTION if self._job is None else retention_of(topics.get(self._names.view))
-        self._copy.drop_older(None if kept is None else moment - kept, moment - SUMS_KEPT)
+        self.copy.drop_older(None if kept is None else moment - kept, moment - SUMS_KEPT)
 
     def _begin_anew(self, topic: str, identity: str) -> None:
         kind = self.decoder.kinds[topic]
-        self._copy.begin_anew(kind, topic, identity)
-        self.facts = self._copy.facts()
+        self.copy.begin_anew(kind, topic, identity)
+        self.facts = self.copy.facts()
         if kind is Kind.EVENTS:
             self.decoder.gaps = Gaps(self.facts.since)
 
@@ -259,11 +244,11 @@ class ViewReader:
         """Continue where the copy ends. A copy that ends behind the topic holds records that Kafka has lost since."""
         self._checked, self._times.check_at = None, AT_ONCE
         spans = self._cluster.spans(partitions)
-        stored = self._copy.positions()
+        stored = self.copy.positions()
         # Such a copy is discarded and the topic is read anew.
         for topic in {partition[0] for partition, span in spans.items() if stored.get(partition, 0) > span.end}:
-            self._begin_anew(topic, self._copy.identity(self.decoder.kinds[topic]) or "")
-            stored = self._copy.positions()
+            self._begin_anew(topic, self.copy.identity(self.decoder.kinds[topic]) or "")
+            stored = self.copy.positions()
         events = {partition: span for partition, span in spans.items() if partition[0] == self._names.events}
         begins = {partition: span.begin for partition, span in spans.items()} | begins_of(events, self._most)
         skipped = sum(begin - spans[partition].begin for partition, begin in begins.items())
@@ -302,7 +287,7 @@ class ViewReader:
             self.facts = self.facts._replace(as_of=max(checked.as_of, self.facts.as_of or 0))
             if time.monotonic() >= self._times.note_at:
                 self._times.note_at = time.monotonic() + CHECK_EVERY
-                self._copy.note(self.facts)
+                self.copy.note(self.facts)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -312,10 +297,10 @@ class ViewReader:
         moved = any(self._log.positions.get(partition) != after for partition, after in batch.moved.items())
         if moved or since > self.facts.since:  # an emptied partition moves nothing
             self.facts = self.facts._replace(since=since)
-            self._copy.take(batch, since)
-            if self._copy.is_tight and time.monotonic() >= self._times.room_at:
+            self.copy.take(batch, since)
+            if self.copy.is_tight and time.monotonic() >= self._times.room_at:
                 self._times.room_at = time.monotonic() + ROOM_EVERY
-                self._copy.make_room()
+                self.copy.make_room()
         self._log.moved(batch.moved)
         for error in errors:
             self._stumble(error)
@@ -375,17 +360,10 @@ class ViewSnapshot(ViewReader):
             elif time.monotonic() > answered_at + ANSWER_SECONDS:
                 raise BrokerError(f"the view could not be read on for {ANSWER_SECONDS:.0f} s")
 
-    def turn(self, wait: float) -> bool:
-        """Take in the records that arrive within `wait` seconds. Raises BrokerError."""
-        try:
-            return super().turn(wait)
-        except KafkaException as failure:
-            raise BrokerError(f"the view cannot be read: {sentence_of(failure)}") from failure
-
     @contextmanager
     def questions(self) -> Iterator[ViewQuery]:
         """Open the copy for queries."""
-        with questions(self.path, inf) as query:
+        with questions(self.copy.path, inf) as query:
             yield query
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
 
@@ -136,15 +136,17 @@ def shortfall(missing: Missing, skipped: int, bound: Bound = BOUND) -> str:
 
     `skipped`: events that were not read because no more were asked for.
     """
-    sentences = list(_sentences(missing, skipped))
-    if not sentences:
-        return ""
-    limit = (
-        f"the bound of {plural(bound.records, 'record')} or {bound.bytes // 1_000_000_000} GB is reached: "
-        if missing.done or missing.events
-        else ""
+    lacks = (
+        (skipped, "event", ", the oldest,"),
+        (missing.done, "done record", ", the oldest,"),
+        (missing.events, "event", " of records that had no room"),
     )
-    return f"{limit}{' and '.join(sentences)} are left out; Spark's view (`{hint('view run')}`) has no such bound"
+    parts = [f"{plural(count, word)}{rest}" for count, word, rest in lacks if count]
+    if not parts:
+        return ""
+    limit = f"the bound of {plural(bound.records, 'record')} or {bound.bytes // 1_000_000_000} GB is reached: "
+    begin = limit if missing.done or missing.events else ""
+    return f"{begin}{' and '.join(parts)} are left out; Spark's view (`{hint('view run')}`) has no such bound"
 
 
 def sums_shortfall(missing: Missing, bound: Bound = BOUND) -> str:
@@ -153,12 +155,3 @@ def sums_shortfall(missing: Missing, bound: Bound = BOUND) -> str:
         return ""
     limit = f"the bound of {bound.sums} sums or {bound.sums_bytes // 1_000_000} MB is reached"
     return f"{limit}: those of minutes before {utc(missing.minute)} are left out"
-
-
-def _sentences(missing: Missing, skipped: int) -> Iterator[str]:
-    if skipped:
-        yield f"{plural(skipped, 'event')}, the oldest,"
-    if missing.done:
-        yield f"{plural(missing.done, 'done record')}, the oldest,"
-    if missing.events:
-        yield f"{plural(missing.events, 'event')} of records that had no room"

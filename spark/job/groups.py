@@ -197,7 +197,8 @@ class FollowedGroups:
             if group in plan.served and changed.isdisjoint(topics_of(group))
         }
         self._say_changes(before)
-        self._restart(at_once=not before.ids.items() <= plan.ids.items())  # a batch may hang on what is missing
+        if self._query is None or changed:
+            self._restart(at_once=not before.ids.items() <= plan.ids.items())  # a batch may hang on what is missing
 
     def _restart(self, *, at_once: bool = False) -> None:
         """Begin again if other groups, or other topics, are to be served."""

@@ -127,16 +127,18 @@ class Brokers:
             names.add(topic)
         options = self._made(f"{CLIENTS}.admin.DescribeTopicsOptions").includeAuthorizedOperations(True)
         what = f"the partitions of {len(readable) + len(writable)} topics"
-        found = described(
+        topics = described(
             str(self._answer(self._admin.describeTopics(names, options).allTopicNames(), what).toString())
         )
         for topic, right in (*((topic, "READ") for topic in readable), *((topic, "WRITE") for topic in writable)):
-            if (rights := found[topic].rights) is not None and right not in rights:
+            if (rights := topics[topic].rights) is not None and right not in rights:
                 raise RefusedError(f"this user has no right to {right} {topic}")
-        lost = [(topic, number) for topic, one in found.items() for number, leader in one.leaders.items() if not leader]
+        lost = [
+            (topic, number) for topic, one in topics.items() for number, leader in one.leaders.items() if not leader
+        ]
         if lost:
             raise RefusedError("partition {1} of {0} has no leader".format(*lost[0]))
-        return [(topic, number) for topic in readable for number in found[topic].leaders]
+        return [(topic, number) for topic in readable for number in topics[topic].leaders]
 
     def first_offsets(self, partitions: Collection[PartitionName]) -> dict[PartitionName, int]:
         """Return the first offset that each partition has."""
@@ -165,10 +167,10 @@ class Brokers:
         for group in groups:
             specs.put(group, self._made(f"{CLIENTS}.admin.ListConsumerGroupOffsetsSpec"))
         what = f"the positions of {len(groups)} groups"
-        found = self._answer(self._admin.listConsumerGroupOffsets(specs).all(), what)
+        offsets_by_group = self._answer(self._admin.listConsumerGroupOffsets(specs).all(), what)
         positions: dict[PartitionName, Position] = {}
         for group in groups:
-            positions |= positions_in(str(found.get(group).toString()))
+            positions |= positions_in(str(offsets_by_group.get(group).toString()))
         return positions
 
     def commit(self, groups: Mapping[str, Mapping[PartitionName, Position]]) -> dict[str, str]:
@@ -255,7 +257,7 @@ def listed(text: str) -> dict[str, str]:
 
 def described(text: str) -> dict[str, Described]:
     """Parse the client's descriptions of topics. Raises UnansweredError if a topic has no partition, or has no end."""
-    found: dict[str, Described] = {}
+    topics: dict[str, Described] = {}
     topic, leaders = "", dict[str, bool]()
     for name, number, leader, rights in DESCRIBED.findall(text):
         if name:
@@ -263,10 +265,10 @@ def described(text: str) -> dict[str, Described]:
         elif number:
             leaders[number] = not leader.startswith("none")
         else:
-            found[topic] = Described(leaders, None if rights == "null" else frozenset(rights[1:-1].split(", ")))
-    if len(found) != text.count("(name=") or not all(one.leaders for one in found.values()):
+            topics[topic] = Described(leaders, None if rights == "null" else frozenset(rights[1:-1].split(", ")))
+    if len(topics) != text.count("(name=") or not all(one.leaders for one in topics.values()):
         raise UnansweredError(f"the client describes topics in an unknown form: {text[:200]}")
-    return found
+    return topics
 
 
 def offsets_in(text: str) -> dict[PartitionName, int]:

@@ -117,7 +117,7 @@ class ViewQuery:
 
     def __init__(self, query: StreamingQuery, progress: RunProgress, folder: tempfile.TemporaryDirectory[str]) -> None:
         self.progress = progress
-        self._query, self._folder, self._seen = query, folder, -1
+        self._query, self._folder, self._reported = query, folder, -1
 
     def fault(self) -> str | None:
         """Return why the query has ended; None while it runs."""
@@ -137,13 +137,13 @@ class ViewQuery:
         # Asked for its values one by one, PySpark takes 50 ms of CPU for a report.
         query = self._query._jsq
         last = query.lastProgress()
-        if last is None or (newest := last.batchId()) <= self._seen:
+        if last is None or (newest := last.batchId()) <= self._reported:
             return []
         news = [last]
-        if newest > self._seen + 1:
+        if newest > self._reported + 1:
             recent = query.recentProgress()
-            news = [report for report in list(recent)[self._seen - newest :] if report.batchId() > self._seen]
-        self._seen = newest
+            news = [report for report in list(recent)[self._reported - newest :] if report.batchId() > self._reported]
+        self._reported = newest
         return [str(report.json()) for report in news]
 
     def stop(self, *, at_once: bool = False) -> None:
@@ -270,16 +270,16 @@ class ViewWork:
         firsts, ends = self._brokers.first_offsets(partitions), self._brokers.end_offsets(partitions)
         view_groups = {Names(group).view_group: group for group in plan.served}
         committed = self._brokers.committed(view_groups)
-        found: Begin = begin(plan, firsts, ends, committed)
-        if found.reread:
+        begins: Begin = begin(plan, firsts, ends, committed)
+        if begins.reread:
             why = "their events or VIEW topic is another one, or was cut"
-            self._say(f"the view of {', '.join(found.reread)} is read from the first event: {why}")
+            self._say(f"the view of {', '.join(begins.reread)} is read from the first event: {why}")
         news: dict[str, dict[PartitionName, Position]] = {}
-        for group, partition, position in to_commit(plan, found.offsets):
+        for group, partition, position in to_commit(plan, begins.offsets):
             if committed.get(partition) != position:
                 news.setdefault(group, {})[partition] = position
         refused = self._brokers.commit(news)
-        return dict(found.offsets), {
+        return dict(begins.offsets), {
             view_groups[group]: f"its position cannot be committed: {why}" for group, why in refused.items()
         }
 

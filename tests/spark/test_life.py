@@ -229,7 +229,7 @@ def read_whole(life: Life, group: str) -> bool:
 class Lagging(Brokers):
     """Brokers that do not know the newest partition yet."""
 
-    def partitions(self, readable: Collection[str], writable: Collection[str]) -> list[PartitionName]:
+    def partitions(self, readable: Collection[str], writable: Collection[str] = ()) -> list[PartitionName]:
         return super().partitions(readable, writable)[:-1]
 
 

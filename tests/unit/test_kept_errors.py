@@ -25,7 +25,6 @@ KEPT = {
     ("sidecar/kafka/consumer/consumer.py", "self.failure"): "the thread has ended, and the process ends",
     ("sidecar/kafka/queues/queue_thread.py", "self.failure"): "the same",
     ("sidecar/background.py", "outcome.set_exception"): "no frame that the error has passed names the future",
-    ("spark/job/cluster.py", "self._failure"): "raised without the frames of its former callers",
 }
 """Where an error is kept, and why that is harmless."""
 KEEPING = ("append", "add", "put", "set_exception", "setdefault")

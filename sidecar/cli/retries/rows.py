@@ -58,11 +58,11 @@ def whole_view(
 
     limit = BOUND.records if most is None else most
     with looking(settings.kafka, settings.names, source, limit, with_sums=with_sums) as look:
-        what = "events" if look.source is Source.EVENTS else "records of the view"
+        what = "events" if source is Source.EVENTS else "records of the view"
         with progress_bar(what) as progress:
             look.read_all(progress)
-        since = look.sums_since if with_sums else look.rows_since
-        for line in source_lines(look.source, look.facts.as_of or 0, since, look.shortfall, wall()):
+        since = look.copy.sums_since(look.facts) if with_sums else look.copy.rows_since(look.facts)
+        for line in source_lines(source, look.facts.as_of or 0, since, look.shortfall, wall()):
             talk(line)
         if bad := sum(look.decoder.bad.values()):
             talk(f"warning: {bad} {what} are no such, and passed over")

@@ -1,12 +1,14 @@
 """The samples of the pages about Spark run as they are printed, in their order, by a reader who has a broker alone.
 
 The only substitution is the broker's address: the pages have `localhost:9092`. The reader has the topic `orders`, the
-repository's `examples`, its wheel in `dist`, and a PostgreSQL with the database `retries`.
+repository's `examples`, its wheel in `dist`, and a PostgreSQL with the database `retries`. A sidecar writes
+what the readers' page shows.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -23,13 +25,19 @@ import pytest
 from confluent_kafka import KafkaException
 
 from reconsume.topics.events import State
+from reconsume.topics.levels import SIX
+from reconsume.topics.names import Kind
 from reconsume.topics.reasons import reason_class
 from tests.flow.view.page_session import Session
 from tests.support.deadline import until
 from tests.support.kafka.broker import embedded
+from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, create_topic, dump, produce
 from tests.support.kafka.view_topics import event, tell, view_of
 from tests.support.postgres import installed_postgres
+from tests.support.service.behaviours import OK, Behaviour, Request, verdict
+from tests.support.service.service import Service
+from tests.support.sidecar.process import SidecarProcess
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("spark.md", "spark-consumers.md")
@@ -142,16 +150,37 @@ class Reader:
             return set()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def bootstrap() -> Iterator[str]:
-    """A broker of this module alone, as the pages give names that other tests may use."""
+    """A broker with three orders. It is the test's alone, as the pages give names that other tests may use."""
     with embedded() as kafka:
         create_topic(kafka.bootstrap, "orders", 2)
         produce(kafka.bootstrap, "orders", [Out(value) for value in (GOOD, SOLD_OUT, NOBODYS)])
         yield kafka.bootstrap
 
 
+def service(request: Request) -> Behaviour:
+    """What the handler of the consumers' page does."""
+    order = json.loads(request.value or b"")
+    if "customer" not in order:
+        return verdict("dead-letter; reason=no-customer")
+    return OK if order["stock"] else verdict("retry; delay=10m; reason=out-of-stock")
+
+
 @pytest.fixture(scope="module")
+def billing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker whose group `billing` has a dead letter, and a record that waits."""
+    folder = tmp_path_factory.mktemp("billing")
+    with embedded() as kafka:
+        group = create_group(GroupTopics(kafka.bootstrap, "billing", ("orders",), SIX), also=(Kind.POLICY,))
+        produce(kafka.bootstrap, "orders", [Out(value) for value in (GOOD, SOLD_OUT, NOBODYS)])
+        with Service(folder / "ledger.jsonl", service) as served, SidecarProcess(group, served.url, folder / "sidecar"):
+            reader = Reader(folder, kafka.bootstrap)
+            until(lambda: reader.copies("RETRY-5m", "DLQ") == FAILED, SECONDS, "both have failed")
+        yield kafka.bootstrap
+
+
+@pytest.fixture
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This repository's wheel."""
     folder = tmp_path_factory.mktemp("dist")
@@ -173,76 +202,80 @@ def database() -> Iterator[dict[str, str]]:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-class TestInOrder:
-    """The consumers' page makes the retries and dead letters that the readers' page shows."""
+def test_the_consumers_page(bootstrap: str, wheel: Path, tmp_path: Path) -> None:
+    reader = Reader(tmp_path, bootstrap)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "dist").mkdir()
+    shutil.copy(wheel, tmp_path / "dist")
+    by_handler, try_it, by_table, by_frames = (b for b in blocks("spark-consumers.md") if b.language == "python")
+    files = [block for block in blocks("spark-consumers.md") if block.file]
+    topics, cluster = (block for block in blocks("spark-consumers.md") if block.language == "sh")
+    for block in files:
+        reader.write(block)
+    reader.run(topics)
+    with Session(tmp_path, reader.environment) as session:
+        first = reader.own(by_handler.text)
+        session.run(first)
+        session.until(lambda: reader.copies("RETRY-5m", "DLQ") == FAILED, "both verdicts are carried out", again=first)
+        produce(bootstrap, "orders", [Out(BROKEN)])
+        session.until(
+            lambda: reader.copies("RETRY-10s")["JSONDecodeError"] >= 1, "an exception is retried", again=first
+        )
+        assert "shipped c-1" in session.said()
 
-    def test_the_consumers_page(self, bootstrap: str, wheel: Path, tmp_path: Path) -> None:
-        reader = Reader(tmp_path, bootstrap)
-        (tmp_path / "examples").symlink_to(ROOT / "examples")
-        (tmp_path / "dist").mkdir()
-        shutil.copy(wheel, tmp_path / "dist")
-        by_handler, try_it, by_table, by_frames = (b for b in blocks("spark-consumers.md") if b.language == "python")
-        files = [block for block in blocks("spark-consumers.md") if block.file]
-        topics, cluster = (block for block in blocks("spark-consumers.md") if block.language == "sh")
-        for block in files:
-            reader.write(block)
-        reader.run(topics)
-        with Session(tmp_path, reader.environment) as session:
-            first = reader.own(by_handler.text)
-            session.run(first)
-            session.until(
-                lambda: reader.copies("RETRY-5m", "DLQ") == FAILED, "both verdicts are carried out", again=first
-            )
-            produce(bootstrap, "orders", [Out(BROKEN)])
-            session.until(
-                lambda: reader.copies("RETRY-10s")["JSONDecodeError"] >= 1, "an exception is retried", again=first
-            )
-            assert "shipped c-1" in session.said()
-
-            session.run(reader.own(try_it.text))
-            produce(bootstrap, "orders", [Out(SOLD_OUT)])
-            rows = reader.own(by_table.text)
-            session.run(rows)
-            session.until(lambda: reader.copies("RETRY-10s")["out-of-stock"] >= 1, "its row is retried", again=rows)
-
-            produce(bootstrap, "orders", [Out(GOOD), Out(SOLD_OUT)])
-            frames = reader.own(by_frames.text)
-            session.run(frames)
-            session.until(lambda: reader.copies("RETRY-5m")["out-of-stock"] >= 2, "its row is retried", again=frames)
-            session.run("query.processAllAvailable(); query.stop()")
-            session.run("assert [row['value'] for row in spark.read.parquet('shipped').collect()]")
+        session.run(reader.own(try_it.text))
         produce(bootstrap, "orders", [Out(SOLD_OUT)])
-        reader.run_while(cluster, lambda: reader.copies("RETRY-30m")["out-of-stock"] >= 1, "the example retries one")
+        rows = reader.own(by_table.text)
+        session.run(rows)
+        session.until(lambda: reader.copies("RETRY-10s")["out-of-stock"] >= 1, "its row is retried", again=rows)
 
-    def test_the_tables_of_the_readers_page(self, bootstrap: str, database: dict[str, str], tmp_path: Path) -> None:
-        reader = Reader(tmp_path, bootstrap, **database)
-        with Session(tmp_path, reader.environment) as session:
-            for block in blocks("spark.md"):
-                if block.language == "python" and not block.file:
-                    session.run(reader.own(block.text))
-            session.run("for query in spark.streams.active: query.processAllAvailable()")
-            shown = session.said()
-        assert re.search(r"\|\s*orders\|no-customer\|\s*1\|", shown), "dead letters by reason"
-        assert re.search(r"\|\s*Drinks\|no-customer\|\s*1\|", shown), "joined with a table of one's own"
-        assert re.search(r"\|\s*orders\|out-of-stock\|", shown), "what waits"
-        with psycopg.connect(host=database["PGHOST"], user=database["PGUSER"], dbname="retries") as connection:
-            rows = connection.execute("SELECT state, reason FROM retry_view").fetchall()
-        assert ("DLQ", "no-customer") in rows
+        produce(bootstrap, "orders", [Out(GOOD), Out(SOLD_OUT)])
+        frames = reader.own(by_frames.text)
+        session.run(frames)
+        session.until(lambda: reader.copies("RETRY-5m")["out-of-stock"] >= 2, "its row is retried", again=frames)
+        session.run("query.processAllAvailable(); query.stop()")
+        session.run("assert [row['value'] for row in spark.read.parquet('shipped').collect()]")
+    produce(bootstrap, "orders", [Out(SOLD_OUT)])
+    reader.run_while(cluster, lambda: reader.copies("RETRY-30m")["out-of-stock"] >= 1, "the example retries one")
 
-    def test_the_lakehouse_of_the_readers_page(self, bootstrap: str, tmp_path: Path) -> None:
-        reader = Reader(tmp_path, bootstrap)
-        (lakehouse,) = (block for block in blocks("spark.md") if block.file == "lake.py")
-        (submit,) = (block for block in blocks("spark.md") if block.language == "sh" and "lake.py" in block.text)
-        reader.write(lakehouse)
-        reader.run(submit)
-        assert list((tmp_path / "spark-warehouse" / "retries").glob("**/*.parquet"))
 
-    def test_the_job_of_the_readers_page(self, bootstrap: str, tmp_path: Path) -> None:
-        reader = Reader(tmp_path, bootstrap)
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_tables_of_the_readers_page(billing: str, database: dict[str, str], tmp_path: Path) -> None:
+    reader = Reader(tmp_path, billing, **database)
+    with Session(tmp_path, reader.environment) as session:
         for block in blocks("spark.md"):
-            if block.file:
-                reader.write(block)
-        run, submit = (b for b in blocks("spark.md") if b.language == "sh" and "lake.py" not in b.text)
-        reader.run_while(run, lambda: "DLQ" in reader.states(), "the view has the dead letter")
-        tell(bootstrap, [event("billing", 1, State.DISMISSED)])
-        reader.run_while(submit, lambda: "DISMISSED" in reader.states(), "the view has a new event")
+            if block.language == "python" and not block.file:
+                session.run(reader.own(block.text))
+        session.run("for query in spark.streams.active: query.processAllAvailable()")
+        shown = session.said()
+    assert re.search(r"\|\s*orders\|no-customer\|\s*1\|", shown), "dead letters by reason"
+    assert re.search(r"\|\s*Drinks\|no-customer\|\s*1\|", shown), "joined with a table of one's own"
+    assert re.search(r"\|\s*orders\|out-of-stock\|", shown), "what waits"
+    with psycopg.connect(host=database["PGHOST"], user=database["PGUSER"], dbname="retries") as connection:
+        rows = connection.execute("SELECT state, reason FROM retry_view").fetchall()
+    assert ("DLQ", "no-customer") in rows
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_lakehouse_of_the_readers_page(billing: str, tmp_path: Path) -> None:
+    reader = Reader(tmp_path, billing)
+    (lakehouse,) = (block for block in blocks("spark.md") if block.file == "lake.py")
+    (submit,) = (block for block in blocks("spark.md") if block.language == "sh" and "lake.py" in block.text)
+    reader.write(lakehouse)
+    reader.run(submit)
+    assert list((tmp_path / "spark-warehouse" / "retries").glob("**/*.parquet"))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_job_of_the_readers_page(billing: str, tmp_path: Path) -> None:
+    reader = Reader(tmp_path, billing)
+    for block in blocks("spark.md"):
+        if block.file:
+            reader.write(block)
+    run, submit = (b for b in blocks("spark.md") if b.language == "sh" and "lake.py" not in b.text)
+    reader.run_while(run, lambda: "DLQ" in reader.states(), "the view has the dead letter")
+    tell(billing, [event("billing", 1, State.DISMISSED)])
+    reader.run_while(submit, lambda: "DISMISSED" in reader.states(), "the view has a new event")
