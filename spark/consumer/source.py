@@ -194,8 +194,8 @@ class LevelsReader(DataSourceStreamReader):
         if (first.next, first.ids) == (last.next, last.ids):
             return []
         lookup = self._lookup_now()
-        places, ids = lookup.topics()
-        lows, last = lookup.lows(places), renewed(last, ids)._replace(ids=last.ids)
+        partitions, ids = lookup.topics()
+        lows, last = lookup.lows(partitions), renewed(last, ids)._replace(ids=last.ids)
         if gone := taken_since(first, last, lows):  # in a batch that is repeated long after it was planned
             tell(f"retention took {gone} offsets of level topics before they were read")
             self._reach = last._replace(dropped=last.dropped + gone)  # Spark gets it with the next batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import pickle
 import re
@@ -220,11 +221,10 @@ def test_the_example_of_the_pages_passes_for_the_handler_of_the_pages() -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", pages, re.DOTALL | re.MULTILINE)
     [example] = (block for block in blocks if "reconsume.spark.testing" in block)
     [job] = (block for block in blocks if "for_each_record(handle, " in block and "def handle(" in block)
-    handler = job[job.index("def handle(") : job.index("kafka = ")]
-    names: dict[str, Any] = {"in_stock": lambda one: one.value != b"sold out", "ship": lambda _one: None}
-    for code in (example, handler):
+    handler = job[job.index("def handle(") : job.index("spark = build(")]
+    names = {"json": json, "dead_letter": dead_letter, "retry": retry, "rules": build_rules("billing", ["orders"])}
+    for code in (handler, example):
         exec(compile(code, "docs", "exec"), names)
-    names["test_handle"]()
 
 
 WITHOUT_PYSPARK = """
