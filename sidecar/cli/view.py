@@ -106,11 +106,11 @@ def run(
       reconsume view run --pattern 'billing.*' --metrics-listen 127.0.0.1:9404
     """
     kind, named, cluster = views_of(options, groups, pattern, kafka_properties)
-    given = {kind: named, "trigger": trigger, "max-offsets": max_offsets, "bad-topic": bad_topic}
-    given |= {"metrics-listen": metrics_listen, "master": master}
+    options_of_job = {kind: named, "trigger": trigger, "max-offsets": max_offsets, "bad-topic": bad_topic}
+    options_of_job |= {"metrics-listen": metrics_listen, "master": master}
     from reconsume.sidecar.java.spark_job import run_job
 
-    return run_job(words(given, conf or ()), cluster)
+    return run_job(words(options_of_job, conf or ()), cluster)
 
 
 def views_of(

@@ -141,12 +141,12 @@ def shortfall(missing: Missing, skipped: int, bound: Bound = BOUND) -> str:
         (missing.done, "done record", ", the oldest,"),
         (missing.events, "event", " of records that had no room"),
     )
-    parts = [f"{plural(count, word)}{rest}" for count, word, rest in lacks if count]
-    if not parts:
+    phrases = [f"{plural(count, word)}{rest}" for count, word, rest in lacks if count]
+    if not phrases:
         return ""
     limit = f"the bound of {plural(bound.records, 'record')} or {bound.bytes // 1_000_000_000} GB is reached: "
     begin = limit if missing.done or missing.events else ""
-    return f"{begin}{' and '.join(parts)} are left out; Spark's view (`{hint('view run')}`) has no such bound"
+    return f"{begin}{' and '.join(phrases)} are left out; Spark's view (`{hint('view run')}`) has no such bound"
 
 
 def sums_shortfall(missing: Missing, bound: Bound = BOUND) -> str:
