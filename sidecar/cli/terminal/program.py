@@ -25,7 +25,7 @@ PAGES = {
     "policy": "Running it",
     "retries": "Running it",
     "topics": "What it writes to Kafka",
-    "view": "The group-wide view: Spark",
+    "view": "Spark: the retries of a group as DataFrames",
 }
 """The title of the page on each group of commands; any other help names the reference. An installed package has no
 files of pages, so no text names one by its path."""

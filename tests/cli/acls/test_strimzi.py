@@ -75,7 +75,7 @@ def test_a_user_has_each_resource_once_with_its_operations() -> None:
     assert spec["authentication"] == {"type": "tls"}
     assert len(set(places)) == len(places)
     by_name = {acl["resource"]["name"]: acl for acl in acls if acl["resource"]["type"] == "topic"}
-    assert by_name["billing-RETRY-EVENTS"]["operations"] == ["Write", "DescribeConfigs", "Read"]
+    assert by_name["billing-RETRY-EVENTS"]["operations"] == ["Write", "Read", "DescribeConfigs"]
     assert {"type": "transactionalId", "name": "billing-main-", "patternType": "prefix"} in [
         a["resource"] for a in acls
     ]
