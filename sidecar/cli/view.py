@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -156,6 +157,7 @@ def sql(
             raise typer.BadParameter("--kafka-properties are for Spark, and the view is made from the events here")
         from reconsume.sidecar.cli.view_sql import SqlTables, answers
 
+        @cache
         def tables() -> SqlTables:  # their topics depend on the main topics, which the view itself does without
             return SqlTables(settings_for_kafka(options), ask)
 

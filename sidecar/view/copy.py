@@ -224,10 +224,15 @@ class ViewCopy:
         self._lock, self._temporary, self._bound = lock, temporary, bound
         self._connection = connect(path, group)
         self._inode = path.stat().st_ino
-        self._count_what_is_there()
+        self._count_records()
+        self._count_sums()
 
-    def _count_what_is_there(self) -> None:
+    def _count_records(self) -> None:
         (self._records,) = self._connection.execute("SELECT count(*) FROM message").fetchone()
+        self._is_estimate = False
+        """Whether the number of records may be too high: rows of known records were counted as new."""
+
+    def _count_sums(self) -> None:
         self._sums, self._sums_bytes = self._connection.execute(SUMS_SIZE).fetchone()
 
     # --- what is known -----------------------------------------------------------------------------------------------
@@ -285,7 +290,8 @@ class ViewCopy:
                 run.execute("DELETE FROM fact WHERE name IN ('since', ?)", (SUMS_BEGIN,))
             run.execute("DELETE FROM position WHERE topic = ?", (topic,))
             self._note(f"identity-{kind}", identity)
-        self._count_what_is_there()
+        self._count_records()
+        self._count_sums()
 
     def take(self, batch: Batch, since: int = 0) -> None:
         """Store a batch and its next offsets in one transaction. `since` is that of the facts.
@@ -320,25 +326,26 @@ class ViewCopy:
                 known = greatest.get(one.row.id)
                 if known is None or _order_of_row(one) > _order_of_row(known):
                     greatest[one.row.id] = one
-            # The number of records is an estimate that is never too low: a row may be of a known one. They are counted
-            # where that matters.
-            if len(greatest) > self._room():
-                self._count_what_is_there()
-            if len(greatest) > (room := self._room()):
-                refused = self._without_room(run, list(greatest), room)
+            if self._is_estimate and len(greatest) > self._room():
+                self._count_records()
+            if len(greatest) > (room := self._room()):  # what is new matters: it is looked for
+                new = self._new_of(run, list(greatest))
+                refused = frozenset(new[room:])
                 left_out += sum(one.row.id in refused for one in read)
                 greatest = {key: one for key, one in greatest.items() if key not in refused}
+                self._records += len(new) - len(refused)
+            else:
+                self._records, self._is_estimate = self._records + len(greatest), True
             run.executemany(PUT_ROW, map(_values_of_row, greatest.values()))
-            self._records += len(greatest)
         return left_out
 
-    def _without_room(self, run: sqlite3.Connection, keys: list[str], room: int) -> frozenset[str]:
-        """Return the records that are not in the copy, without the first of them, for which there is room."""
+    def _new_of(self, run: sqlite3.Connection, keys: list[str]) -> list[str]:
+        """Return the records that are not in the copy."""
         known = set[str]()
         for begin in range(0, len(keys), MOST_KEYS):
             some: list[str | None] = [*keys[begin : begin + MOST_KEYS]]
             known.update(key for (key,) in run.execute(KNOWN, (*some, *[None] * (MOST_KEYS - len(some)))))
-        return frozenset([key for key in keys if key not in known][max(0, room) :])
+        return [key for key in keys if key not in known]
 
     def _add_sums(self, run: sqlite3.Connection, events: Sequence[Event]) -> None:
         begin = self._fact(SUMS_BEGIN) or 0
@@ -354,7 +361,7 @@ class ViewCopy:
     def _drop_oldest_sums(self) -> None:
         """Delete the oldest minutes until a twentieth of the bound is free. Nothing is deleted if all of it fits: what
         was added since the last count may have been there."""
-        self._count_what_is_there()
+        self._count_sums()
         bound = self._bound
         if self._sums <= bound.sums and self._sums_bytes <= bound.sums_bytes:
             return
@@ -369,11 +376,11 @@ class ViewCopy:
                 begin = minute
             run.execute("DELETE FROM sums WHERE minute < ?", (begin,))
             self._note(SUMS_BEGIN, begin)
-        self._count_what_is_there()
+        self._count_sums()
 
     def make_room(self) -> None:
         """Delete the oldest of the done records, if it is tight. Those that wait or are dead are what it is for."""
-        self._count_what_is_there()
+        self._count_records()
         if not self.is_tight:
             return
         oldest = "SELECT number FROM message WHERE state = ? ORDER BY written LIMIT ?"
@@ -381,7 +388,7 @@ class ViewCopy:
             done = run.execute(f"DELETE FROM message WHERE number IN ({oldest})", (State.COMMIT, self._bound.step))
             if done.rowcount:
                 self._note(GIVEN_UP, self.missing.done + done.rowcount)
-        self._count_what_is_there()
+        self._count_records()
 
     def drop_older(self, rows: int | None, minutes: int) -> None:
         """Delete rows that were written before `rows` (epoch ms; None: none), and sums of minutes before `minutes`: by
@@ -390,7 +397,8 @@ class ViewCopy:
             if rows is not None:
                 run.execute("DELETE FROM message WHERE written < ?", (rows,))
             run.execute("DELETE FROM sums WHERE minute < ?", (minutes,))
-        self._count_what_is_there()
+        self._count_records()
+        self._count_sums()
 
     def note(self, facts: Facts) -> None:
         """Store what is known, for the next start."""
@@ -422,7 +430,8 @@ class ViewCopy:
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            self._count_what_is_there()
+            self._count_records()
+            self._count_sums()
             raise
         self._connection.execute("COMMIT")
 

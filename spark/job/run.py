@@ -22,6 +22,7 @@ import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
+from reconsume.spark import checkpoint
 from reconsume.spark.errors import JobError, sentence_of
 from reconsume.spark.java import end_java, java_process, log_options, versions
 from reconsume.spark.job.groups import FollowedGroups
@@ -42,21 +43,16 @@ LINE_SECONDS = 10.0
 """Seconds between two lines of the log that say how the query fares."""
 ENDINGS = (JobError, Py4JError, PySparkException, ConnectionError)
 """What ends the job in one sentence. If Java has died, any call of it raises an error of Py4J or of the connection."""
-CHECKPOINT_FILES = "FileSystemBasedCheckpointFileManager"
-"""The class that writes the files of a checkpoint by Hadoop's plainer interface. Spark's own choice starts eight more
-processes for each file, 150 ms of every batch; on a local disk both rename by rename(2)."""
 
 
 def settings(spark_version: str) -> dict[str, str]:
     """Return Spark's settings of the job; the user's override them."""
-    package = "org.apache.spark.sql.execution.streaming"
-    if not spark_version.startswith("4.0."):
-        package = f"{package}.checkpointing"
+    package = checkpoint.PACKAGES[0 if spark_version.startswith("4.0.") else 1]
     return {
         "spark.log.level": "ERROR",
         # Java raises its limit of open files to the hard one.
         "spark.kafka.consumer.cache.capacity": str(kept_consumers(resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
-        "spark.sql.streaming.checkpointFileManagerClass": f"{package}.{CHECKPOINT_FILES}",
+        checkpoint.WRITTEN_BY: f"{package}.{checkpoint.PLAIN}",  # `write_plainly` says why
         # With the waits of a stop and a request that may be under way, it is less than END_SECONDS to the end.
         "spark.sql.streaming.stopTimeout": "4s",
     }
