@@ -68,7 +68,7 @@ OPEN = {
     *(f"stats[].{name}" for name in ("v", "group", "minute", "topic", "level", "reason", "waiting", "committed")),
     *("stats[].dead", "stats[].redriven", "cursor", "storm", "storm_reason", "holds_ignored"),
     *("source", "as_of", "age_seconds", "complete_since", "shortfall"),
-    *(f"view.{name}" for name in ("source", "as_of", "age_seconds", "complete_since", "shortfall", "problem")),
+    *(f"view.{name}" for name in ("source", "as_of", "age_seconds", "complete_since", "sums_since", "shortfall", "problem")),
     *("mode", "who", "policy.mode", "policy.who", "policy.at", "waiting_since", "waiting_reason"),
     *("pace", "pace_since", "pace_reason", "outage", "in_flight", "files.open", "files.limit", "files.used_up"),
     *("refused_by_group", "last_error", "keys"),
