@@ -210,7 +210,7 @@ def test_a_browser_goes_from_the_table_to_a_group_and_back(chromium: Any, many: 
     assert "never started" in page.locator(f"#group-{many.named(NEVER)}").inner_text()
     assert re.search(r"outage\s+for", page.locator(f"#group-{many.named(OUTAGE)}").inner_text())
     produce(many.groups[11].bootstrap, many.groups[11].main, [b"x"] * 4)
-    page.wait_for_selector(f"#group-{many.named(11)} td[data-label='Not delivered']:has-text('4')", timeout=5_000)
+    page.wait_for_selector(f"#group-{many.named(11)} td[data-label='Not delivered']:has-text('4')")
     page.locator(f"#dead-{many.named(DEAD)}").click()
     page.wait_for_url(f"**/groups/{many.named(DEAD)}/dlq")
     assert page.locator("table.letters tbody tr").count() == 2

@@ -9,7 +9,6 @@ import pytest
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.group_policy.control_log import ControlLog
-from reconsume.sidecar.group_policy.state import OF_INSTANCE, ControlState, control_record
 from reconsume.sidecar.settings.group_policy import agreed_values
 from reconsume.sidecar.settings.policy import heartbeat_of
 from reconsume.topics.agreement import SettingsRecord, digest_of, render_settings, settings_key
@@ -76,15 +75,3 @@ def test_a_start_reads_six_hours_of_a_hundred_instances_within_seconds(
     assert time.monotonic() - began < SECONDS
     assert len(state.beats.known()) == INSTANCES
     assert [len(one.instances) for one in state.live_settings(wall())] == [INSTANCES]
-
-
-def test_folding_six_hours_of_a_hundred_instances_takes_a_second_or_two(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    fixed = heartbeat_of(good(tmp_path_factory.mktemp("settings")))
-    written = list(heartbeats(fixed))
-    began, state = time.process_time(), ControlState(OF_INSTANCE)
-    for offset, (key, value) in enumerate(written):
-        state.apply(control_record(key, value, offset, offset), offset)
-    assert time.process_time() - began < SECONDS / 2
-    assert len(state.beats.known()) == INSTANCES
