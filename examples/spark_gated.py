@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", required=True, type=Path)
     given = parser.parse_args()
     session = build(f"consumer of {given.group}", master="")
-    query = start(session, build_rules(given.group, given.topic), given.bootstrap, given.checkpoint)
+    query = start(session, build_rules(given.group, given.topic, name="ship"), given.bootstrap, given.checkpoint)
     query.awaitTermination()
 
 

@@ -4,7 +4,7 @@
     from reconsume.spark.testing import record, try_batch
 
     assert handle(record(None)) == dead_letter("no-value")
-    [tried] = try_batch(handle, [record(b"sold out")], build_rules("billing", ["orders"]))
+    [tried] = try_batch(handle, [record(b"sold out")], build_rules("billing", ["orders"], name="ship"))
     assert (tried.verdict, tried.level) == (retry(delay="10m", reason="out-of-stock"), "5m")
 
 Verdicts are values: they compare equal if they ask for the same. `try_batch` handles records by the code that workers

@@ -20,7 +20,7 @@ TEMPLATES = ("{group}", "{topic}-{group}")
 LONGEST_NAME = 249
 """Characters. Kafka's limit: the name plus `-<partition>` must fit a directory name of 255 bytes."""
 LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-DERIVED_GROUP = re.compile(r"(.+)-(RETRY(?:-VIEW)?|DLQ-REDRIVE|BROADCAST)")
+DERIVED_GROUP = re.compile(r"(.+)-(RETRY(?:-VIEW)?|DLQ-REDRIVE|BROADCAST|SPARK-[a-zA-Z0-9._-]+)")
 """The names of consumer groups that a group derives from its own (`retry_group` and the like)."""
 CONTROL_NAME = re.compile(r"(.+?)-(DLQ|(?:ORDERED|RETRY)(?=-|$)).*")
 """The names of groups whose topics could be those of another group: `billing-ORDERED-x` has the topic
@@ -125,6 +125,10 @@ class Names(msgspec.Struct, frozen=True):
     def redrive_group(self) -> str:
         """The consumer group that holds the progress of redrives."""
         return f"{self.group}-DLQ-REDRIVE"
+
+    def spark_group(self, name: str) -> str:
+        """Return the consumer group that holds the progress of the Spark query `name`. It has no members."""
+        return f"{self.group}-SPARK-{name}"
 
     def levels_of(self, delays: Iterable[int], topics: Collection[str]) -> tuple[str, ...]:
         """Return the name of every level topic, sorted, each once."""

@@ -6,6 +6,7 @@ changed (`following.py`). Delays are written as in the group's policy.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -14,8 +15,10 @@ import msgspec
 from reconsume.spark.consumer.policy_values import KEYS, RetryTerms, Values, read_terms
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.group_rules import GroupRules
-from reconsume.topics.names import build_names, group_fault
+from reconsume.topics.names import build_names, check_name, group_fault
 
+NAME = re.compile(r"[a-zA-Z0-9._-]{1,60}")
+"""The names of queries."""
 LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
 """As in the policy: `rocketmq`, `pulsar`, a list of delays, or `{"initial": "5s", "multiplier": 2, "max": "2h"}`."""
 
@@ -23,12 +26,19 @@ LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
 class Rules(GroupRules, frozen=True):
     """The rules of a group, by which records are routed. `build_rules` makes and checks them.
 
+    `name`: what tells the query from the group's others.
     `own`: the job's own values by the keys of the policy, as they are written. They hold where the policy has none.
     `failure_text`: `message`, the message of an exception is the failure's text, or `none`.
     """
 
+    name: str = ""
     own: Values = msgspec.field(default_factory=dict)
     failure_text: str = "message"
+
+    @property
+    def private_group(self) -> str:
+        """The consumer group that holds the query's progress, and by which its transactional ids begin."""
+        return self.names.spark_group(self.name)
 
     @property
     def levels(self) -> dict[str, int]:
@@ -45,6 +55,7 @@ def build_rules(
     group: str,
     topics: Sequence[str],
     *,
+    name: str,
     ladder: LadderText = "rocketmq",
     levels: str | Sequence[str] | None = None,
     max_reconsume_times: int = 16,
@@ -52,7 +63,6 @@ def build_rules(
     max_age: str | None = None,
     jitter: str = "0%",
     topic_prefix: str = "{group}",
-    instance: str = "spark",
     unknown_topic: str = "1h",
     failure_text: Literal["message", "none"] = "message",
 ) -> Rules:
@@ -60,6 +70,8 @@ def build_rules(
 
     - `group`: the name of the consumer group.
     - `topics`: the main topics, at least one.
+    - `name`: what tells this query from the group's others: letters, digits, `.`, `_`, `-`, 60 at most. Events have it
+      as `spark/<name>`. A query that is to go on where another one stopped has the same name.
     - `ladder`: `rocketmq`, `pulsar`, a list of delays, or a formula as in LadderText.
     - `levels`: None (six for `rocketmq`, at most eight for any other), `ladder` (one for each delay), `table`, or a
       list of ascending durations such as `10s`.
@@ -69,7 +81,6 @@ def build_rules(
     - `max_age`: the age of a record, such as `3d`, after which it is not due again; None is without limit.
     - `jitter`: by how much a wait is made longer at most, `0%` to `50%`.
     - `topic_prefix`: `{group}` or `{topic}-{group}`, by which the names of level topics and DLQ begin.
-    - `instance`: the name of the job in the events that it writes.
     - `unknown_topic`: a duration such as `1h`; see Rules.
     - `failure_text`: what is kept of an exception next to its class, in the header, the events and the log: `message`,
       which may hold data of the record, or `none`.
@@ -85,10 +96,14 @@ def build_rules(
         raise ValueError(f"group {group} {fault}")
     terms = read_terms(own)
     names = build_names(group, topics, terms.delays, topic_prefix)
+    if not NAME.fullmatch(name):
+        raise ValueError(f"name: must be 1 to 60 letters, digits, '.', '_' or '-', and it is {name[:70]!r}")
+    check_name(names.spark_group(name))
     return Rules(
         names=names,
         topics=tuple(topics),
-        instance=instance,
+        name=name,
+        instance=f"spark/{name}",
         unknown_topic=parse_duration(unknown_topic),
         failure_text=failure_text,
         own=own,

@@ -90,7 +90,7 @@ def test_what_is_pickled_can_be_read_by_another_process(tmp_path: Path) -> None:
     """As executors do: they get the name of a module, and import it."""
     from reconsume.spark.consumer import Rules, build_rules, retry
 
-    data = pickle.dumps((retry, Rules, build_rules("billing", ["orders"])))
+    data = pickle.dumps((retry, Rules, build_rules("billing", ["orders"], name="ship")))
     code = f"import pickle; f, c, r = pickle.loads({data!r}); assert isinstance(r, c) and f(level=3)"
     done = python(code, tmp_path)
     assert done.returncode == 0, done.stderr

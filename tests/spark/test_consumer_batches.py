@@ -20,7 +20,7 @@ from reconsume.topics.retry_headers import Headers, RetryState
 if TYPE_CHECKING:  # each worker collects all tests, and few use it
     import pandas as pd
 
-RULES = build_rules("billing", ["orders"], ladder=["1s"], max_reconsume_times=3)
+RULES = build_rules("billing", ["orders"], ladder=["1s"], max_reconsume_times=3, name="ship")
 NOW = time.time_ns() // 1_000_000
 VERDICTS: dict[bytes, object] = {b"dead": dead_letter("bad-sku"), b"busy": retry(delay="90s", reason="busy")}
 

@@ -33,7 +33,7 @@ class Consumer:
 
     def run(self, *mains: str, forgets: bool) -> list[str]:
         """Handle all there is, as a job with these main topics; what it was made to forget."""
-        rules = build_rules(self.group, [self.topic(name) for name in mains])
+        rules = build_rules(self.group, [self.topic(name) for name in mains], name="ship")
         forgotten = forget_topics(self.spark, self.place, rules) if forgets else []
         writer = read_relay(self.spark, rules, self.kafka).writeStream.foreachBatch(self._take)
         query = writer.option("checkpointLocation", self.place).trigger(availableNow=True).start()
@@ -79,7 +79,7 @@ class Gated(Consumer):
 
     def see(self, *values: bytes, ladder: Sequence[str], levels: Sequence[str]) -> None:
         """Run with this ladder and table until these values, and no others, were handled since the last run."""
-        rules = build_rules(self.group, [self.topic("orders")], ladder=ladder, levels=levels)
+        rules = build_rules(self.group, [self.topic("orders")], ladder=ladder, levels=levels, name="ship")
         self.seen.clear()
         writer = read_gated(self.spark, rules, self.kafka).writeStream.foreachBatch(self._take)
         query = writer.option("checkpointLocation", self.place).trigger(processingTime="200 milliseconds").start()

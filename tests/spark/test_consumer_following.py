@@ -15,7 +15,7 @@ from reconsume.spark.consumer.rules import Rules, build_rules
 from reconsume.topics.agreement import SettingsHeard, SettingsRecord, digest_of
 from reconsume.topics.policy_record import InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
 
-RULES = build_rules("billing", ["orders"], ladder=["1s", "1m"], max_reconsume_times=2)
+RULES = build_rules("billing", ["orders"], ladder=["1s", "1m"], max_reconsume_times=2, name="ship")
 SESSION = cast(SparkSession, None)
 """The reads are the test's, and nothing else asks for it."""
 

@@ -32,7 +32,7 @@ from reconsume.topics.retry_headers import Headers, RetryState, parse_retry_head
 if TYPE_CHECKING:  # each worker collects all tests, and few use it
     import pandas as pd
 
-RULES = build_rules("billing", ["orders"], ladder=["1s", "2s"], max_reconsume_times=2)
+RULES = build_rules("billing", ["orders"], ladder=["1s", "2s"], max_reconsume_times=2, name="ship")
 OWN: Headers = [("trace", b"1"), ("tag", None), ("trace", b"\xff")]
 SCHEMA = (
     "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "

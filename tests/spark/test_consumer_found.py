@@ -26,7 +26,7 @@ def test_the_format_is_known_without_being_registered(spark: SparkSession) -> No
 
 
 def test_what_is_known_can_still_be_read_by_the_function(spark: SparkSession) -> None:
-    rules = build_rules("billing", ["orders"])
+    rules = build_rules("billing", ["orders"], name="ship")
     frame = read_gated(spark, rules, {"bootstrap.servers": "localhost:1"})
     assert tuple(frame.columns) == (*COLUMNS, "batch_time")
 

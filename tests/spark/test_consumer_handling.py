@@ -23,7 +23,7 @@ from reconsume.spark.consumer.workers import ChildProcess, row_handling
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import Headers, RetryState, parse_retry_headers
 
-RULES = build_rules("billing", ["orders"], ladder=["1s"], max_reconsume_times=3)
+RULES = build_rules("billing", ["orders"], ladder=["1s"], max_reconsume_times=3, name="ship")
 
 
 def handling(handler: Handler, rules: Rules, *, isolated: bool = False) -> Callable[[Row], Result]:
@@ -91,7 +91,7 @@ def test_an_exception_is_a_failure_and_its_message_is_the_failures_text() -> Non
 
 
 def test_with_failure_text_none_neither_the_record_nor_the_log_has_the_message() -> None:
-    rules = build_rules("billing", ["orders"], ladder=["1s"], failure_text="none")
+    rules = build_rules("billing", ["orders"], ladder=["1s"], failure_text="none", name="ship")
     for handler in (raises(KeyError("the card number")), lambda _record: retry(delay="the card number")):
         result = handling(handler, rules)(row())
         assert result.failed

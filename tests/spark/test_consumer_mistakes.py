@@ -86,7 +86,7 @@ class Job:
         self._query = self._start()
 
     def _start(self) -> StreamingQuery:
-        rules = build_rules(self.group.group, self.group.mains, ladder=["1s"], max_reconsume_times=1)
+        rules = build_rules(self.group.group, self.group.mains, ladder=["1s"], max_reconsume_times=1, name="ship")
         brokers = {"bootstrap.servers": self.group.bootstrap}
         run = for_each_record(rules=rules, kafka=brokers, stop_share=1, report=self.counts.append, **self._handlers)
         writer = self._read(self._spark, rules, brokers).writeStream.foreachBatch(run)

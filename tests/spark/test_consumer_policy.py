@@ -34,7 +34,7 @@ def group(kafka: Broker) -> GroupTopics:
 
 
 def rules_of(group: GroupTopics) -> Rules:
-    return build_rules(group.group, group.mains, ladder=["1s"], levels=["1s", "2s"], max_reconsume_times=2)
+    return build_rules(group.group, group.mains, ladder=["1s"], levels=["1s", "2s"], max_reconsume_times=2, name="ship")
 
 
 def following(spark: SparkSession, group: GroupTopics) -> Callable[[], Rules]:

@@ -69,7 +69,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="module")
 def rules() -> Rules:
-    return build_rules("billing", ["orders"])
+    return build_rules("billing", ["orders"], name="ship")
 
 
 @pytest.mark.parametrize("values", TAKEN, ids=str)
@@ -98,7 +98,7 @@ def test_what_reconsume_writes_into_the_topic_is_read_as_it_was_set(settings: Se
 
 def test_a_value_that_the_policy_lacks_is_the_jobs_own() -> None:
     own: dict[str, Any] = {"ladder": ["1s"], "levels": ["1s"], "max_age": "1h", "jitter": "5%", "rules": [RULE]}
-    rules = build_rules("billing", ["orders"], **own)
+    rules = build_rules("billing", ["orders"], **own, name="ship")
     once = with_policy(rules, {"ladder": ["7s"], "jitter": "9%", "levels": None})
     assert (once.ladder.delays, once.delays, once.jitter, once.max_age) == (
         (7_000,),

@@ -28,7 +28,9 @@ MOST = 4
 
 
 def rules_of(**more: Any) -> Rules:
-    return build_rules("billing", ["orders", "bills"], **{"ladder": LADDER, "max_reconsume_times": MOST, **more})
+    return build_rules(
+        "billing", ["orders", "bills"], **{"ladder": LADDER, "max_reconsume_times": MOST, **more}, name="ship"
+    )
 
 
 def policy_of(rules: Rules) -> policy.Policy:
@@ -113,7 +115,7 @@ def test_the_ladders_last_delay_repeats_up_to_max_reconsume_times() -> None:
 
 
 def test_a_wait_below_the_shortest_level_takes_that_one_and_keeps_its_due_time() -> None:
-    rules = build_rules("billing", ["orders"], ladder=["10s"], levels=["5s", "10s"])
+    rules = build_rules("billing", ["orders"], ladder=["10s"], levels=["5s", "10s"], name="ship")
     topic, _, _, headers = ours(main_row(), rules, retry(delay="1s")).writes[0]
     life = parse_retry_headers(headers, rules.topics, NOW + 10**10)
     assert topic == "billing-RETRY-5s"

@@ -22,7 +22,7 @@ from reconsume.topics.retry_headers import Headers, RetryState
 if TYPE_CHECKING:  # each worker collects all tests, and few use it
     import pandas as pd
 
-RULES = build_rules("billing", ["orders"], ladder=["1s", "1m"], max_reconsume_times=3)
+RULES = build_rules("billing", ["orders"], ladder=["1s", "1m"], max_reconsume_times=3, name="ship")
 NOW = 1_763_690_000_000
 SCHEMA = (
     "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, key BINARY, value BINARY, "

@@ -22,7 +22,7 @@ from reconsume.topics.levels import Exponential, build_ladder
     ],
 )
 def test_a_ladder_is_read_as_in_the_policy(ladder: Any, spec: Any) -> None:
-    assert build_rules("billing", ["orders"], ladder=ladder).ladder == build_ladder(spec)
+    assert build_rules("billing", ["orders"], ladder=ladder, name="ship").ladder == build_ladder(spec)
 
 
 @pytest.mark.parametrize(
@@ -39,23 +39,26 @@ def test_a_ladder_is_read_as_in_the_policy(ladder: Any, spec: Any) -> None:
         {"topics": ["billing-RETRY"]},
         {"topic_prefix": "{x}"},
         {"failure_text": "body"},
+        {"name": ""},
+        {"name": "two words"},
+        {"name": "n" * 61},
     ],
     ids=repr,
 )
 def test_rules_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each says its own sentence
-        build_rules(**{"group": "billing", "topics": ["orders"], **wrong})
+        build_rules(**{"group": "billing", "topics": ["orders"], "name": "ship", **wrong})
 
 
 def test_levels_are_the_ladders_or_a_list_as_the_sidecar_has_them() -> None:
-    rules = build_rules("billing", ["orders"], ladder=["7s"], levels=["5s", "10s"])
+    rules = build_rules("billing", ["orders"], ladder=["7s"], levels=["5s", "10s"], name="ship")
     assert rules.levels == {"billing-RETRY-5s": 5_000, "billing-RETRY-10s": 10_000}
-    assert build_rules("billing", ["orders"], ladder=["7s"]).levels == {"billing-RETRY-7s": 7_000}
-    assert len(build_rules("billing", ["orders"], ladder=["7s"], levels="table").levels) == 19
-    assert len(build_rules("billing", ["orders"]).levels) == 6
-    assert len(build_rules("billing", ["orders"], levels="ladder").levels) == 16
+    assert build_rules("billing", ["orders"], ladder=["7s"], name="ship").levels == {"billing-RETRY-7s": 7_000}
+    assert len(build_rules("billing", ["orders"], ladder=["7s"], levels="table", name="ship").levels) == 19
+    assert len(build_rules("billing", ["orders"], name="ship").levels) == 6
+    assert len(build_rules("billing", ["orders"], levels="ladder", name="ship").levels) == 16
 
 
 def test_with_a_prefix_per_topic_each_topic_has_its_levels() -> None:
-    rules = build_rules("billing", ["orders", "bills"], levels=["5s"], topic_prefix="{topic}-{group}")
+    rules = build_rules("billing", ["orders", "bills"], levels=["5s"], topic_prefix="{topic}-{group}", name="ship")
     assert rules.levels == {"orders-billing-RETRY-5s": 5_000, "bills-billing-RETRY-5s": 5_000}

@@ -53,7 +53,7 @@ def test_the_first_expectation_that_a_row_does_not_meet_is_its_reason(spark: Spa
 def test_what_failed_is_retried_for_its_reason(spark: SparkSession) -> None:
     good, failed = parsed(frame_of(spark, [b"{}", b"ship it", b'{"customer": "ann"}']), SCHEMA)
     _, without = split(good.select("*", "parsed.customer"), {"has-customer": "customer is not null"})
-    rules = build_rules("billing", ["orders"], ladder=["1s"])
+    rules = build_rules("billing", ["orders"], ladder=["1s"], name="ship")
     copies = retry_rows(failed.unionByName(without.drop("parsed", "customer")), rules).where("topic like '%RETRY-1s'")
     reasons = {bytes(h.value) for row in copies.collect() for h in row.headers if h.key == "RETRY_REASON"}
     assert reasons == {b"bad-value", b"has-customer"}

@@ -26,7 +26,9 @@ if TYPE_CHECKING:  # each worker collects all tests, and few use it
     import pandas as pd
 
 PAGES = Path(__file__).parents[2] / "docs"
-RULES = build_rules("billing", ["orders"], ladder=["30s", "1h"], levels=["30s", "5m", "1h"], max_reconsume_times=2)
+RULES = build_rules(
+    "billing", ["orders"], ladder=["30s", "1h"], levels=["30s", "5m", "1h"], max_reconsume_times=2, name="ship"
+)
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 
 
@@ -198,7 +200,9 @@ def test_a_number_that_is_not_allowed_is_replaced_by_the_ladder_and_odd(fields: 
 
 
 def test_a_rule_of_the_group_may_name_the_class_before_a_text() -> None:
-    rules = build_rules("billing", ["orders"], rules=[{"name": "bad", "reasons": ["bad-sku"], "dead_letter": True}])
+    rules = build_rules(
+        "billing", ["orders"], rules=[{"name": "bad", "reasons": ["bad-sku"], "dead_letter": True}], name="ship"
+    )
     [tried] = try_batch(lambda _: retry(reason="bad-sku: A-99"), [record()], rules)
     assert (tried.reason, tried.level) == ("bad-sku", "dlq")
 
@@ -222,7 +226,12 @@ def test_the_example_of_the_pages_passes_for_the_handler_of_the_pages() -> None:
     [example] = (block for block in blocks if "reconsume.spark.testing" in block)
     [job] = (block for block in blocks if "for_each_record(handle, " in block and "def handle(" in block)
     handler = job[job.index("def handle(") : job.index("spark = build(")]
-    names = {"json": json, "dead_letter": dead_letter, "retry": retry, "rules": build_rules("billing", ["orders"])}
+    names = {
+        "json": json,
+        "dead_letter": dead_letter,
+        "retry": retry,
+        "rules": build_rules("billing", ["orders"], name="ship"),
+    }
     for code in (handler, example):
         exec(compile(code, "docs", "exec"), names)
 
@@ -234,7 +243,7 @@ sys.modules |= dict.fromkeys(("pyspark", "py4j", "pandas", "confluent_kafka"))  
 from reconsume.spark.consumer import build_rules, retry
 from reconsume.spark.testing import record, try_batch
 
-[tried] = try_batch(lambda one: retry(90), [record(b"v")], build_rules("billing", ["orders"]))
+[tried] = try_batch(lambda one: retry(90), [record(b"v")], build_rules("billing", ["orders"], name="ship"))
 print(tried.verdict, tried.level)
 """
 

@@ -84,7 +84,7 @@ def main(given: dict[str, Any]) -> None:
     session = build("test", jars=[Path(jar) for jar in given["jars"]])
     for job in given["jobs"]:
         folder = Path(job["folder"])
-        rules = build_rules(job["group"], job["topics"], **given["rules"])
+        rules = build_rules(job["group"], job["topics"], **given["rules"], name="ship")
         start = importlib.import_module(job["example"]).start
         start(session, rules, given["bootstrap"], folder / "checkpoint", scripted(folder), holding(folder))
     session.streams.awaitAnyTermination()
