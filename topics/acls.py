@@ -2,7 +2,8 @@
 
 Pure. A right that Kafka implies is not listed: READ, WRITE and DELETE imply DESCRIBE, and WRITE on any topic implies
 IDEMPOTENT_WRITE on the cluster (KIP-679). So each right of a set is needed, and tests remove each one once. Names are
-literal, except transactional ids: a prefix `billing-RETRY` would also include the view and the policy.
+literal, except transactional ids and the private groups of Spark queries, whose names only the queries know: a prefix
+`billing-RETRY` would also include the view and the policy.
 """
 
 from __future__ import annotations
@@ -162,6 +163,9 @@ def service(group: GroupShape) -> Iterator[Permission]:
     if group.direct:
         yield from on_topics([*group.levels, *group.dlqs, names.events], WRITE)
         yield from on_topics([names.policy], READ)
+        # Of each Spark query: its progress, and the transactions that commit it.
+        yield Permission(Resource.GROUP, names.spark_group(""), READ, prefixed=True)
+        yield on_transactions(names.spark_group(""))
     yield on_group(names.group, READ)
 
 

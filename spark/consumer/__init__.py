@@ -3,7 +3,7 @@
 `build_rules` describes the consumer group. `read_relay` or `read_gated` returns a streaming DataFrame of the group's
 records. `for_each_record` returns the function for `foreachBatch` that calls the handler, for one record or for many.
 `retry` and `dead_letter` are the verdicts that a handler may return or raise. A job without a handler takes `due_rows`
-of a batch, and writes `retry_rows`, `done_rows` and `passed_rows`; `parsed` and `split` say which rows are good, and
+of a batch, and writes what became of them by `write_rows`; `parsed` and `split` say which rows are good, and
 `PolicyFollower` has its rules.
 
 What a handler needs is imported at once, and does without PySpark, so that handlers can be tested where there is none
@@ -22,8 +22,8 @@ from reconsume.spark.consumer.verdict import DeadLetter, Retry, dead_letter, ret
 
 if TYPE_CHECKING:
     from reconsume.spark.consumer.following import PolicyFollower
-    from reconsume.spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record, kafka_writer
-    from reconsume.spark.consumer.rows import done_rows, due_rows, parsed, passed_rows, retry_rows, split
+    from reconsume.spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record
+    from reconsume.spark.consumer.rows import due_rows, parsed, split, write_rows
     from reconsume.spark.consumer.rules_change import forget_topics
     from reconsume.spark.consumer.streams import read_gated, read_relay, with_batch_time
 
@@ -38,25 +38,22 @@ __all__ = [
     "TooManyFailuresError",
     "build_rules",
     "dead_letter",
-    "done_rows",
     "due_rows",
     "for_each_record",
     "forget_topics",
-    "kafka_writer",
     "parsed",
-    "passed_rows",
     "read_gated",
     "read_relay",
     "retry",
-    "retry_rows",
     "split",
     "with_batch_time",
+    "write_rows",
 ]
 
 NEED_PYSPARK = {
     "following": ("PolicyFollower",),
-    "foreach": ("Counts", "TooManyFailuresError", "for_each_record", "kafka_writer"),
-    "rows": ("done_rows", "due_rows", "parsed", "passed_rows", "retry_rows", "split"),
+    "foreach": ("Counts", "TooManyFailuresError", "for_each_record"),
+    "rows": ("due_rows", "parsed", "split", "write_rows"),
     "rules_change": ("forget_topics",),
     "streams": ("read_gated", "read_relay", "with_batch_time"),
 }

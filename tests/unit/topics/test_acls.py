@@ -98,6 +98,8 @@ def test_a_service_meets_kafka_in_relay_mode_alone() -> None:
         "WRITE on topic billing-DLQ",
         "WRITE on topic billing-RETRY-EVENTS",
         "READ on topic billing-RETRY-POLICY",
+        "READ on group billing-SPARK-*",
+        "WRITE on transactional-id billing-SPARK-*",
     }
 
 
@@ -115,7 +117,7 @@ def test_nobody_writes_main_topics_and_no_prefix_reaches_a_topic(user: User, gro
     rights = permissions_of(user, group)
     assert len(set(rights)) == len(rights)
     assert not [right for right in rights if right.name in group.topics and right.operation is Operation.WRITE]
-    assert not [right for right in rights if right.prefixed and right.resource is not Resource.TRANSACTIONAL_ID]
+    assert not [right for right in rights if right.prefixed and right.resource is Resource.TOPIC]
 
 
 @pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "broadcast", "prefixed"])
