@@ -20,7 +20,6 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import NoDelivery, Ports, Reply
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Now, Partition, Record
-from reconsume.sidecar.core.tag_filter import TagFilter
 from reconsume.sidecar.core.undelivered import Undelivered
 from reconsume.sidecar.delivery.push.pool import DURATION_BOUNDS
 from reconsume.sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
@@ -30,6 +29,7 @@ from reconsume.topics.levels import TABLE, build_ladder
 from reconsume.topics.names import Names
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import Order
+from reconsume.topics.tags import TagFilter
 
 ROOM = 1 << 20
 START = Now(1_763_690_000_000, 1_000)
