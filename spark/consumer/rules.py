@@ -295,8 +295,8 @@ def _arguments(values: Values) -> dict[str, Any]:
         raise ValueError("deliver.broadcast: a broadcast has no consumer group and no retries: read its topics")
     if retry.get("understand", []):
         raise ValueError("retry.understand: a Spark consumer knows the headers of no other system; leave it out")
-    text = deliver.get("failure_text", "message")
-    if mode != "spark" and text != "none":
+    text = deliver.get("failure_text")
+    if text is None or (mode != "spark" and text != "none"):
         text = "message"
     topics = _topics(values.get("topics"))
     return {

@@ -14,8 +14,6 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from reconsume.sidecar.core.outcome import COMMITTED, Failed, Rejected
-from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.groups.survey import Backlog, GroupRow
 from reconsume.sidecar.ui.groups_app import RowsCollector
 from reconsume.spark.job.metrics import JobMetrics
@@ -32,7 +30,7 @@ from tests.support.kubernetes.promql import (
     faults,
     uses,
 )
-from tests.support.sidecar.metrics_world import World, fresh
+from tests.support.sidecar.metrics_world import World, a_world_at_work
 
 ROOT = Path(__file__).parents[3]
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
@@ -44,19 +42,6 @@ reconsume_x_total{topic="a"} 1
 # TYPE reconsume_y gauge
 reconsume_y{level="a"} 1
 """
-
-
-def a_world_at_work() -> World:
-    """One that has a sample of everything."""
-    world = World()
-    world.told["view_lag"] = 1
-    world.ends[Partition("orders", 0)] = 9
-    world.give(world.main, "orders", *(fresh("orders", offset) for offset in range(3)))
-    for outcome in (COMMITTED, Failed("http-500"), Rejected("http-422")):
-        world.outside.answer(outcome)
-    for _ in range(2):  # the first failure went at once, the refusal after it
-        world.commit(world.main)
-    return world
 
 
 @pytest.fixture(scope="module")
