@@ -155,6 +155,18 @@ def test_an_alert_is_routed_by_labels_of_the_configuration_and_by_no_name_of_a_j
     assert re.search(r"job\s*[=!]", expression) is None
 
 
+def test_each_alarm_of_a_page_is_an_alert() -> None:
+    """A page that says when to be alarmed names the rule that does it."""
+    told = [
+        (page.name, line)
+        for page in (ROOT / "docs").glob("*.md")
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\balarm (when|after|if)\b", line, re.IGNORECASE)
+    ]
+    assert len(told) >= 3
+    assert [one for one in told if not alerts().keys() & set(re.findall(r"`(Reconsume\w+)`", one[1]))] == []
+
+
 def test_no_alert_waits_long_on_what_a_restart_resets() -> None:
     """Above five minutes a share of time decides: `for` begins again whenever a pod does."""
     assert {rule["for"] for rule in alerts().values() if "for" in rule} <= {"1m", "2m", "5m"}
