@@ -79,7 +79,7 @@ class GroupShape(msgspec.Struct, frozen=True):
     names: Names
     topics: tuple[str, ...]
     delays: tuple[int, ...]
-    mode: Literal["push", "pull", "relay"] = "push"
+    mode: Literal["push", "pull", "relay", "spark"] = "push"
     broadcast: bool = False
     view: bool = False
     ui: bool = False
@@ -126,7 +126,9 @@ def permissions_of(user: User, group: GroupShape) -> tuple[Permission, ...]:
 
 
 def sidecar(group: GroupShape) -> Iterator[Permission]:
-    """Yield the rights of one sidecar, in the mode that the group is configured for."""
+    """Yield the rights of one sidecar, in the mode that the group is configured for. In mode spark there is none."""
+    if group.mode == "spark":
+        return
     if group.broadcast:
         yield from on_topics(group.topics, READ)
         return
@@ -154,10 +156,18 @@ def sidecar(group: GroupShape) -> Iterator[Permission]:
 
 
 def service(group: GroupShape) -> Iterator[Permission]:
-    """Yield the rights of the service, which uses Kafka only in relay mode."""
+    """Yield the rights of the service, which uses Kafka only in relay mode, or of the queries of mode spark."""
+    names = group.names
+    if group.mode == "spark":
+        yield from on_topics([*group.topics, names.ready], READ)
+        yield from on_topics(group.levels, READ, WRITE, DESCRIBE_CONFIGS)
+        yield from on_topics([*group.dlqs, names.events], WRITE)
+        yield from on_topics([names.policy], READ, WRITE)
+        yield Permission(Resource.GROUP, names.spark_group(""), READ, prefixed=True)
+        yield on_transactions(names.spark_group(""))
+        return
     if group.mode != "relay":
         return
-    names = group.names
     yield from on_topics([*group.topics, names.ready], READ)
     if group.direct:
         yield from on_topics([*group.levels, *group.dlqs, names.events], WRITE)

@@ -17,11 +17,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from reconsume.spark.consumer.following import PolicyFollower
-from reconsume.spark.consumer.handling import ODD_KINDS, OUTCOMES, BatchHandler, Handler, Note
+from reconsume.spark.consumer.handling import ODD_KINDS, OUTCOMES, PASSED_OVER, BatchHandler, Handler, Note
+from reconsume.spark.consumer.metrics import QueryMetrics, metrics_at
 from reconsume.spark.consumer.rules import Rules
 from reconsume.spark.consumer.workers import BATCH_TIME, COLUMNS, Work, Works, died, works_of
 
@@ -55,12 +56,13 @@ The columns are topic STRING, key BINARY, value BINARY, and headers ARRAY<STRUCT
 class Counts(NamedTuple):
     """The counts of one batch, in records; each field is an int.
 
-    Each record has one of five outcomes:
+    Each record has one of six outcomes:
 
     - `commit`: the handler took it.
     - `retry`: it goes to a level topic, because the handler failed or asked for a retry.
     - `dead_letter`: it goes to the dead letters.
-    - `hop`: it is sent on to a level topic without being handled.
+    - `hop`: it is sent on to a level topic without being handled: it is not due, or an operator holds it.
+    - `passed_over`: it has not the tags that are wanted, and is done without being handled.
     - `refused`: it is dead-lettered without being handled, because its headers are not valid.
 
     The other fields:
@@ -71,6 +73,8 @@ class Counts(NamedTuple):
     - `fresh`: records that came from a main topic and were handled.
     - `fresh_failed`: those of `fresh` that are also in `failed`.
     - `writes`: copies and events that the batch writes.
+    - `waited_ms`: for how long the oldest record of a main topic had waited, when the batch began.
+    - `late_ms`: by how much the most overdue retry was late then.
     - `odd_kinds`: the numbers of `odd` by kind: `verdict-error`, `delay` and `level`, if they are above 0.
     """
 
@@ -79,6 +83,7 @@ class Counts(NamedTuple):
     retry: int = 0
     dead_letter: int = 0
     hop: int = 0
+    passed_over: int = 0
     refused: int = 0
     failed: int = 0
     odd: int = 0
@@ -86,6 +91,8 @@ class Counts(NamedTuple):
     fresh_failed: int = 0
     writes: int = 0
     odd_kinds: Mapping[str, int] = {}
+    waited_ms: int = 0
+    late_ms: int = 0
 
 
 Report: TypeAlias = Callable[[Counts], None]
@@ -107,6 +114,7 @@ def for_each_record(
     stop_count: int = STOP_COUNT,
     write: Write | None = None,
     report: Report | None = None,
+    metrics: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return the function for `foreachBatch` that handles each record of a batch and writes the copies and events.
 
@@ -120,6 +128,7 @@ def for_each_record(
     - `stop_share` (a fraction from 0 to 1) and `stop_count` (records) stop the query in an outage, see below.
     - `write` replaces the writer to Kafka; see Write.
     - `report` takes the `Counts` of each batch after its writes.
+    - `metrics`: the `host:port` at which Prometheus finds the query's metrics; see `metrics.py`.
 
     The function takes the batch's DataFrame and the batch's number. The DataFrame must have the columns that
     `read_relay`, `read_gated` and `with_batch_time` make.
@@ -136,10 +145,12 @@ def for_each_record(
         write = kafka_writer(kafka)
     current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), rules, kafka if follow else None)
     log = BatchLog()
+    meter = QueryMetrics(rules) if metrics is None else metrics_at(metrics, rules)
 
     def run(frame: DataFrame, batch: int) -> None:
         check_frame(frame.columns, frame.sparkSession.conf.get("spark.speculation", "false"))
-        works = current.works(frame.sparkSession)
+        works = current.works(frame)
+        meter.begins()
         try:
             run_with(works.usual, frame, batch)
         except Exception as error:
@@ -163,6 +174,7 @@ def for_each_record(
         finally:
             results.unpersist()
         _LOG.info("batch %d: %s", batch, counts)
+        meter.took(counts)
         if report is not None:
             report(counts)
 
@@ -175,11 +187,11 @@ class CurrentWorks:
     def __init__(self, make: Callable[[Rules], Works], rules: Rules, kafka: Mapping[str, str] | None) -> None:
         """Begin with the job's own rules; `kafka` None: no policy is followed."""
         self._make, self._rules, self._works = make, rules, make(rules)
-        self._follower = None if kafka is None else PolicyFollower(rules, kafka)
+        self._follower = PolicyFollower(rules, kafka)
 
-    def works(self, session: SparkSession) -> Works:
-        """Return the functions for the next batch."""
-        rules = self._rules if self._follower is None else self._follower.rules(session)
+    def works(self, batch: DataFrame) -> Works:
+        """Return the functions for a batch, once the rate lets it begin."""
+        rules = self._follower.rules(batch)
         if rules is not self._rules:
             self._rules, self._works = rules, self._make(rules)
         return self._works
@@ -202,13 +214,16 @@ def check_frame(names: Collection[str], speculation: str | None) -> None:
 def count(results: DataFrame, batch: int) -> tuple[Counts, list[Note]]:
     """Handle all rows and return the counts, and notes of the tasks. One row reaches the driver, whatever the size of
     the batch."""
-    outcomes = [f.count_if(f.col("r.outcome") == name).alias(name) for name in (*OUTCOMES.values(), "refused")]
+    outcomes = [
+        f.count_if(f.col("r.outcome") == name).alias(name) for name in (*OUTCOMES.values(), PASSED_OVER, "refused")
+    ]
     flags = [f.count_if(f.col(f"r.{name}")).alias(name) for name in ("failed", "fresh")]
     flags.append(f.count_if(f.col("r.fresh") & f.col("r.failed")).alias("fresh_failed"))
     kinds = [f.count_if(f.col("r.odd") == kind).alias(kind) for kind in ODD_KINDS]
     writes = f.coalesce(f.sum(f.size("r.writes")), f.lit(0)).alias("writes")
+    ages = [f.coalesce(f.max(f"r.{name}"), f.lit(0)).alias(f"{name}_ms") for name in ("waited", "late")]
     notes = f.slice(f.collect_list("r.note"), 1, MOST_NOTES).alias("notes")
-    row = results.agg(*outcomes, *flags, *kinds, writes, notes).collect()[0].asDict()
+    row = results.agg(*outcomes, *flags, *kinds, *ages, writes, notes).collect()[0].asDict()
     task_notes = [Note(note["key"], note["text"]) for note in row.pop("notes")]
     odd_kinds = {kind: number for kind in ODD_KINDS if (number := row.pop(kind))}
     return Counts(batch, **row, odd=sum(odd_kinds.values()), odd_kinds=odd_kinds), task_notes

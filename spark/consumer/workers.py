@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    LongType,
     Row,
     StringType,
     StructField,
@@ -75,6 +76,8 @@ RESULT = StructType(
         StructField("failed", BooleanType()),
         StructField("odd", StringType()),
         StructField("fresh", BooleanType()),
+        StructField("waited", LongType()),
+        StructField("late", LongType()),
         StructField("note", StructType([StructField("key", StringType()), StructField("text", StringType())])),
         StructField("writes", ArrayType(WRITE)),
     ]

@@ -151,7 +151,7 @@ def _run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal, 
         groups.turn()
         work.take_progress()
         metrics.groups(groups.served, len(groups.left_out))
-        if groups.served == 0:
+        if not groups.served:
             metrics.well()
         elif time.monotonic() >= line_at:
             line_at = time.monotonic() + LINE_SECONDS
