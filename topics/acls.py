@@ -80,7 +80,7 @@ class GroupShape(msgspec.Struct, frozen=True):
     names: Names
     topics: tuple[str, ...]
     delays: tuple[int, ...]
-    mode: Literal["push", "pull", "relay"] = "push"
+    mode: Literal["push", "pull", "relay", "spark"] = "push"
     broadcast: bool = False
     view: bool = False
     ui: bool = False
@@ -127,7 +127,9 @@ def permissions_of(user: User, group: GroupShape) -> tuple[Permission, ...]:
 
 
 def sidecar(group: GroupShape) -> Iterator[Permission]:
-    """Yield the rights of one sidecar, in the mode that the group is configured for."""
+    """Yield the rights of one sidecar, in the mode that the group is configured for. In mode spark there is none."""
+    if group.mode == "spark":
+        return
     if group.broadcast:
         yield from on_topics(group.topics, READ)
         return
@@ -155,17 +157,22 @@ def sidecar(group: GroupShape) -> Iterator[Permission]:
 
 
 def service(group: GroupShape) -> Iterator[Permission]:
-    """Yield the rights of the service, which uses Kafka only in relay mode."""
+    """Yield the rights of the service, which uses Kafka only in relay mode, or of the queries of mode spark."""
+    names = group.names
+    if group.mode == "spark":
+        yield from on_topics([*group.topics, names.ready], READ)
+        yield from on_topics(group.levels, READ, WRITE, DESCRIBE_CONFIGS)
+        yield from on_topics([*group.dlqs, names.events], WRITE)
+        yield from on_topics([names.policy], READ, WRITE)
+        yield from consuming(names)
+        return
     if group.mode != "relay":
         return
-    names = group.names
     yield from on_topics([*group.topics, names.ready], READ)
     if group.direct:
         yield from on_topics([*group.levels, *group.dlqs, names.events], WRITE)
         yield from on_topics([names.policy], READ)
-        # Of each Spark query: its progress, and the transactions that commit it.
-        yield Permission(Resource.GROUP, names.spark_group(""), READ, prefixed=True)
-        yield on_transactions(names.spark_group(""))
+        yield from consuming(names)
     yield on_group(names.group, READ)
 
 
@@ -242,6 +249,12 @@ def following(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics([names.events, *group.rows], READ, DESCRIBE_CONFIGS)
     if group.rows:
         yield on_group(names.view_group, DESCRIBE)
+
+
+def consuming(names: Names) -> Iterator[Permission]:
+    """Yield the rights of each Spark query to its private group, and to the transactions that commit its progress."""
+    yield Permission(Resource.GROUP, names.spark_group(""), READ, prefixed=True)
+    yield on_transactions(names.spark_group(""))
 
 
 def redriving(names: Names) -> Iterator[Permission]:

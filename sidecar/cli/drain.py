@@ -24,6 +24,7 @@ from reconsume.sidecar.http.sidecar_connection import SidecarConnection
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import load
 from reconsume.sidecar.settings.addresses import Listen
+from reconsume.sidecar.settings.modes import expect_sidecar
 from reconsume.topics.durations import render_duration
 
 LONGEST = 3_600_000
@@ -68,6 +69,7 @@ def drain(
         listen, usual = address(api, "--api"), LONGEST
     else:
         settings = load(options.config, options.sets)
+        expect_sidecar(settings)
         listen, usual = settings.api.listen, settings.longest_drain
         query["group"] = settings.group  # the usual port is the same in all groups
         if token_file is None and settings.api.token_file is not None:

@@ -207,6 +207,12 @@ def no_attempt(settings: Settings, reason: str) -> str:
     return f"{reason} is not an attempt: {follows}; no retry is used up"
 
 
+OF_MODE = {
+    "relay": "relay: the service reads the main topics and the ready topic itself, and writes its failures",
+    "spark": "spark: queries consume the group and write their failures; no sidecar runs",
+}
+
+
 def notes_of_mode(settings: Settings) -> Iterator[str]:
     """Yield what a reader of the timeline must know of the mode of delivery, a sentence each."""
     deliver, retry = settings.deliver, settings.retry
@@ -222,8 +228,8 @@ def notes_of_mode(settings: Settings) -> Iterator[str]:
         if retry.ordered_max_times is None:
             every = render_duration(retry.ordered_interval)
             yield f"without limit, every {every}; retry.ordered_max_times sets one, then the DLQ"
-    if deliver.mode == "relay":
-        yield "relay: the service reads the main topics and the ready topic itself, and writes its failures"
+    if deliver.mode in OF_MODE:
+        yield OF_MODE[deliver.mode]
     if deliver.mode == "pull":
         yield (
             f"pull: a lease that expires is a failure that waits nothing ({settings.names.ready}); a nacked record "

@@ -39,7 +39,7 @@ QUESTIONS = {
     "group": ("The service's consumer group", None),
     "topics": ("The topics that it consumes, with a comma between them", None),
     "bootstrap_servers": ("The brokers, as host:port", "localhost:9092"),
-    "mode": ("How it gets records: push (by HTTP requests), pull (it asks), or relay (it reads Kafka itself)", "push"),
+    "mode": ("How it gets records: push (HTTP requests), pull (it asks), relay (it reads Kafka), or spark", "push"),
     "url": ("The service's address", "http://127.0.0.1:8080/events"),
 }
 """The values that are asked for, in this order: the question, and what an empty answer means."""
@@ -48,7 +48,7 @@ GIVEN_BY = {
     "group": "--group GROUP",
     "topics": "--topics TOPIC,…",
     "bootstrap_servers": "--bootstrap-servers HOST:PORT",
-    "url": "--url URL, or --mode pull or relay",
+    "url": "--url URL, or --mode pull, relay or spark",
 }
 """What a value that may not be asked for can be given by."""
 
@@ -110,7 +110,7 @@ def init(
         write_schema(path.parent)
     write_tokens(path.parent)
     talk("")
-    for line in next_commands(answers.servers, path, compose=compose, kubernetes=kubernetes):
+    for line in next_commands(answers, path, compose=compose, kubernetes=kubernetes):
         talk(line)
 
 
@@ -220,8 +220,8 @@ def write_tokens(folder: Path) -> None:
         raise ConfigError([f"{name}, or .gitignore there: cannot be written: {why}"]) from None
 
 
-def next_commands(servers: str, path: Path, *, compose: bool, kubernetes: Path | None) -> Iterator[str]:
-    """Yield what to do now, with the files that were written. `servers`: the brokers of the configuration `path`."""
+def next_commands(answers: Answers, path: Path, *, compose: bool, kubernetes: Path | None) -> Iterator[str]:
+    """Yield what to do now, with the files that were written. `answers`: those of the configuration `path`."""
     token, folder = printable(str(path.parent / TOKENS)), printable(str(kubernetes))
     if compose or kubernetes is not None:
         yield "make image   # in a clone of Reconsume's repository: no registry serves the image"
@@ -229,8 +229,11 @@ def next_commands(servers: str, path: Path, *, compose: bool, kubernetes: Path |
         file = None if path == DEFAULT_FILE else path
         yield f"{hint('config check', file)}   # finds every fault at once"
         yield f"{hint('topics apply', file)}   # creates the topics of the group; the main topics must exist"
-        yield f"{hint('run', file)}            # the sidecar"
-        yield f"{hint('dev up', path)}   # or all of it with a Kafka of its own, to try it out"
+        if answers.mode == "spark":
+            yield f"rules_from('{printable(str(path))}', name=…)   # in the Spark job; see docs/spark-consumers.md"
+        else:
+            yield f"{hint('run', file)}            # the sidecar"
+            yield f"{hint('dev up', path)}   # or all of it with a Kafka of its own, to try it out"
     if compose:
         up = f"{VARIABLE}=$(cat {token}) docker compose -f {printable(str(path.parent / COMPOSE))} up"
         yield f"{up}   # all of it on this machine; needs Docker Compose 2.23.1"
@@ -238,6 +241,6 @@ def next_commands(servers: str, path: Path, *, compose: bool, kubernetes: Path |
         yield f"push it to the registry of the cluster, and name that under `images` in {folder}/kustomization.yaml"
         yield f"kubectl apply -k {folder}   # the service, its sidecar, and a Job for the topics of the group"
         yield "the main topics must exist"
-        if is_loopback(servers.split(",")[0].rpartition(":")[0]):
+        if is_loopback(answers.servers.split(",")[0].rpartition(":")[0]):
             yield f"in a pod localhost is the pod itself: name the cluster's brokers in {folder}/reconsume.yaml"
     yield f"kubectl create secret generic reconsume-ui --from-file=token={token}   # operators' token, in a cluster"

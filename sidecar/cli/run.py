@@ -8,6 +8,7 @@ from reconsume.sidecar.cli.config import token_files
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.settings import load
+from reconsume.sidecar.settings.modes import expect_sidecar
 from reconsume.sidecar.start_signals import end_at_once
 
 
@@ -24,6 +25,7 @@ def run(options: Options) -> int:
     from reconsume.sidecar.kafka.client_check import expect_clients, single_faults  # slow to import; --help needs none
 
     settings = load(options.config, options.sets, judge=single_faults)
+    expect_sidecar(settings)
     expect_clients(settings.kafka)
     if absent := [
         f"{name} = {file}: is not there" for name, file in token_files(settings).items() if not file.exists()

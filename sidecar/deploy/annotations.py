@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
+from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.settings.load import STAND_INS, Layers, read_environment, validate
+from reconsume.sidecar.settings.modes import expect_sidecar
 
 DOMAIN = "reconsume.io"
 LABEL = f"{DOMAIN}/inject"
@@ -172,7 +174,12 @@ def _setting_faults(annotations: SidecarAnnotations) -> list[str]:
         if deliver.get("mode", "push") == "push":
             deliver = {"url": URL, **deliver}
         layers.tree = {**STAND_INS, **layers.tree, "deliver": deliver}
-    _, wrong = validate(layers.tree)
+    settings, wrong = validate(layers.tree)
+    if settings is not None:
+        try:
+            expect_sidecar(settings)
+        except ConfigError as refused:
+            return refused.problems
     problems = [
         f"kafka.bootstrap.servers{text[5:]}" if text == "kafka: is required" else text
         for text in layers.problems(wrong)

@@ -66,10 +66,10 @@ class Check(NamedTuple):
 
 def local_checks(settings: Settings, *, deliver: bool = False) -> list[Check]:
     """Return the checks that can run while Kafka does not answer. `deliver`: also send the service a made-up record."""
-    checks = [
-        Check(KAFKA, lambda: kafka.reach(settings.kafka), 20.0),
-        Check("service", lambda: service(settings.deliver)),
-    ]
+    checks = [Check(KAFKA, lambda: kafka.reach(settings.kafka), 20.0)]
+    if settings.deliver.mode == "spark":  # there is no service to call
+        return checks
+    checks.append(Check("service", lambda: service(settings.deliver)))
     if deliver:
         paths = len({topic.path for topic in settings.topics})
         checks.append(Check("delivery", lambda: delivered_to_each(settings), 25.0 * paths))
@@ -112,7 +112,7 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
         Check("groups", lambda: progress.groups(cluster, group())),
         Check("instances-differ", lambda: instances_differ(log(), settings, now().wall_ms)),
         Check("instances", lambda: instances(state_of(log), in_force(), now())),
-        *([] if relay else sum_checks(log, settings)),
+        *([] if relay or settings.deliver.mode == "spark" else sum_checks(log, settings)),
         Check("policy", lambda: policy(log(), settings, now().wall_ms)),
         Check("holds", lambda: holds(cluster, log(), group(), now().wall_ms)),
         Check("view", lambda: topics.dead_view(cluster, group())),

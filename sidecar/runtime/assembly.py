@@ -15,7 +15,6 @@ from reconsume.sidecar.core.pace.refusals import Refusals
 from reconsume.sidecar.core.pace.topic_limits import TopicTerms
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Delivery, NoDelivery
-from reconsume.sidecar.core.tag_filter import TagFilter, parse_tags
 from reconsume.sidecar.delivery.broadcast import LoggedDelivery
 from reconsume.sidecar.delivery.pace_monitor import PaceMonitor, log_refused
 from reconsume.sidecar.delivery.pull.queue import PullQueue
@@ -36,6 +35,7 @@ from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import allowed_outputs_of
 from reconsume.topics.outputs import OutputTopics
+from reconsume.topics.tags import TagFilter, parse_tags
 
 
 def build_pace(settings: Settings) -> Pace:
@@ -187,7 +187,7 @@ def build_push(settings: Settings, dispatcher: Dispatcher, access: Access, outpu
         verdict_bodies=deliver.verdicts == "all",
         content_type=deliver.content_type,
         content_types={topic.name: topic.content_type for topic in settings.topics if topic.content_type is not None},
-        failure_text=deliver.failure_text,
+        failure_text=deliver.response_text,
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
         throttle_statuses=frozenset(deliver.throttle_statuses),
         batch_size=deliver.batch.max_size,

@@ -66,6 +66,7 @@ IN_DELIVERIES = ("deliver.order", "deliver.broadcast", "deliver.leave_after", "d
 OF_TOPIC_REQUESTS = ("path", "timeout", "concurrency", "content_type")
 """What a topic may have of its own that is for requests to the service."""
 NO_RELAY = "has no effect in relay mode, where the service reads Kafka itself; leave it out"
+NO_SPARK = "has no effect in mode spark, where no sidecar delivers; leave it out"
 NO_RETRIES = "has no effect in broadcast mode, which retries nothing; leave it out"
 NO_BARE_VALUES = "is for bare values: batches and the envelope have a content type of their own; leave it out"
 
@@ -93,6 +94,35 @@ CONFLICTS = (
         IN_REQUESTS,
         {"deliver.mode": "pull"},
         "is for push mode; in pull mode the service calls the sidecar; leave it out",
+    ),
+    Conflict(
+        ("deliver.order",),
+        {"deliver.mode": "spark"},
+        "cannot be kept by Spark queries, which handle the partitions of a batch at once; let a sidecar consume the "
+        "group, or leave it out",
+    ),
+    Conflict(
+        ("deliver.broadcast",),
+        {"deliver.mode": "spark"},
+        "is for sidecars: a Spark query is the consumer of its group; leave it out",
+    ),
+    Conflict(
+        ("retry.understand",),
+        {"deliver.mode": "spark"},
+        "is for sidecars: Spark queries know the headers of no other system; leave it out",
+    ),
+    *(
+        Conflict(("deliver.failure_text",), {"deliver.mode": mode, "deliver.failure_text": text}, why)
+        for modes, texts, why in (
+            (("spark",), ("problem", "body"), "is about responses; in mode spark it is message or none"),
+            (
+                ("push", "pull", "relay"),
+                ("message",),
+                "is about exceptions in mode spark; here it is a response's text",
+            ),
+        )
+        for mode in modes
+        for text in texts
     ),
     Conflict(
         ("deliver.tls.key_file",),
@@ -198,8 +228,8 @@ def topics_have_effect(settings: Settings) -> Iterator[Fault]:
     deliver = settings.deliver
     names: tuple[str, ...] = OF_TOPIC_REQUESTS
     text = "is for push mode; in pull mode the service calls the sidecar; leave it out"
-    if deliver.mode == "relay":
-        names, text = (*OF_TOPIC_REQUESTS, "rate"), NO_RELAY
+    if deliver.mode in ("relay", "spark"):
+        names, text = (*OF_TOPIC_REQUESTS, "rate"), NO_RELAY if deliver.mode == "relay" else NO_SPARK
     elif deliver.mode == "push":
         text = NO_BARE_VALUES
         names = ("content_type",) if deliver.envelope or deliver.batch.max_size > 1 else ()

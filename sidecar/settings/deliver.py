@@ -33,6 +33,7 @@ from reconsume.sidecar.settings.table import (
     text,
     whole,
 )
+from reconsume.topics import tags
 from reconsume.topics.rates import Rate
 
 PLAIN_LEAST = 3
@@ -92,14 +93,6 @@ def not_ours(value: str) -> str:
     return value
 
 
-def expect_tags_once(tags: str) -> str:
-    """Return the tags. Raises ValueError if one of them is there twice."""
-    names = [name.strip() for name in tags.split("||")]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"has {twice} twice; leave one of them out")
-    return tags
-
-
 ENVELOPE = "application/vnd.reconsume+json"
 URL = text(URL_FORMS, r"\S.{0,2047}", check_url).or_null()
 # Absolute, so that a secret that is written in place of its file is refused, and masked in the sentence that says so.
@@ -112,7 +105,7 @@ TIMEOUT = duration("10ms", "1d")
 PATH = text("a path, and its query if it has one, like /orders?by=kafka", r"/[!-\x22$-~]{0,2047}").or_null()
 MEDIA_TYPE = r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}(?:; ?[!-~]{1,100})?"
 CONTENT_TYPE = text("auto, or a media type like application/json", rf"auto|{MEDIA_TYPE}", not_ours)
-TAGS = text("* or tags joined by ||, like TagA||TagB", r"\*|[^\s|*]+(?:\s*\|\|\s*[^\s|*]+)*", expect_tags_once)
+TAGS = text("* or tags joined by ||, like TagA||TagB", tags.FORM, tags.check_once)
 TOPIC = text("a topic's name: letters of ASCII, digits and . _ -, at most 249", r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -233,12 +226,12 @@ class Tls(Section):
 class Deliver(Section):
     """`deliver`: how records reach the service."""
 
-    mode: Literal["push", "pull", "relay"] = setting(
+    mode: Literal["push", "pull", "relay", "spark"] = setting(
         "push",
         (
             "Who starts a delivery: the sidecar by an HTTP request (push), the service by calls to the "
-            "sidecar's API (pull), or the service reads Kafka itself and the sidecar only moves due retries "
-            "(relay)."
+            "sidecar's API (pull), the service reads Kafka itself and the sidecar only moves due retries "
+            "(relay), or Spark queries alone consume the group, without a sidecar (spark)."
         ),
     )
     url: str | None = setting(
@@ -368,13 +361,14 @@ class Deliver(Section):
         ),
         size("64KiB", "16MiB"),
     )
-    failure_text: Literal["none", "problem", "body"] = setting(
-        "problem",
+    failure_text: Literal["none", "problem", "body", "message"] | None = setting(
+        None,
         (
-            "Which text of a failed response is kept: none; the reason that a JSON body gives, such as `detail`, "
-            "`message` or `error` (problem); or the first 200 characters of any text or JSON body (body). The text "
-            "follows the class in RETRY_REASON, events, log lines, commands and pages, never in a metric. It can "
-            "contain personal data."
+            "Which text of a failure is kept. Of a failed response: none; the reason that a JSON body gives, such as "
+            "`detail`, `message` or `error` (problem); or the first 200 characters of any text or JSON body (body). Of "
+            "an exception in mode spark: none, or its message (message). The text follows the class in RETRY_REASON, "
+            "events, log lines, commands and pages, never in a metric. It can contain personal data. null: problem, "
+            "and in mode spark message."
         ),
     )
     dead_letter_statuses: tuple[int, ...] = setting(
@@ -453,6 +447,11 @@ class Deliver(Section):
         ),
         size("1MiB", "1GiB"),
     )
+
+    @property
+    def response_text(self) -> Literal["none", "problem", "body"]:
+        """Which text of a failed response is kept."""
+        return "problem" if self.failure_text is None or self.failure_text == "message" else self.failure_text
 
     @property
     def by_tls(self) -> bool:

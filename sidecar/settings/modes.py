@@ -11,6 +11,7 @@ A group has one mode. Five settings choose it: `deliver.mode`, `deliver.order`, 
     ordered ladder  | order, and retry.ordered_ladder       | Policy.queued: no level topics, another ladder
     pull            | mode: pull                            | no requests: assembly.build_delivery
     relay           | mode: relay                           | no main lane and no delivery: assembly.build_lane_specs
+    spark           | mode: spark                           | no sidecar: Spark queries read the file (rules_from)
     broadcast       | broadcast: true                       | no group, no topics, no policy: failures are only counted
 
 A setting without effect is a mistake, or will be taken for a promise, so each one is named:
@@ -32,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
+from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.settings.checks import CHANGED, CONFLICTS, NO_RETRIES, Conflict
 from reconsume.sidecar.settings.faults import sentence
 from reconsume.sidecar.settings.model import LEAVES, Settings, values_of
@@ -47,6 +49,7 @@ class Mode(StrEnum):
     LADDER = "ordered ladder"
     PULL = "pull"
     RELAY = "relay"
+    SPARK = "spark"
     BROADCAST = "broadcast"
 
 
@@ -84,6 +87,15 @@ OF_RETRIES = (
 )
 RELAY = {"deliver.mode": "relay"}
 PULL = {"deliver.mode": "pull"}
+SPARK = {"deliver.mode": "spark"}
+OF_SPARK = ("deliver.mode", "deliver.rate", "deliver.group_rate", "deliver.failure_text")
+"""What a Spark query takes of `deliver`."""
+OF_SIDECARS = (
+    *(name for path in LEAVES if path[0] in ("deliver", "pull", "api") and (name := dotted(path)) not in OF_SPARK),
+    *(f"retry.{name}" for name in ("share", "max_deaths", "postpone_limit", "nack_redelivery_delay")),
+    *("start", "membership", "policy_mode", "drain_timeout", "lock_timeout", "tracing.enabled"),
+)
+"""What has an effect in a sidecar alone."""
 BROADCAST = {"deliver.broadcast": True}
 NO_BATCH = {"deliver.batch.max_size": 1}
 BATCH = {"deliver.batch.max_size": CHANGED}
@@ -93,6 +105,7 @@ LADDER = {"retry.ordered_ladder": CHANGED}
 NO_LEVELS = "has no effect on retries with deliver.order: nothing waits in level topics; leave it out"
 
 IGNORED = (
+    Conflict(OF_SIDECARS, SPARK, "has no effect in mode spark, where no sidecar runs; leave it out"),
     Conflict(
         ("start", "membership", "retry.share", "retry.max_deaths"),
         RELAY,
@@ -170,6 +183,14 @@ def ignored(settings: Settings) -> Iterator[Fault]:
             if name in written and values[name] is not None and not chooses and name not in named:
                 named.add(name)
                 yield Fault(tuple(name.split(".")), one.text, values[name])
+
+
+def expect_sidecar(settings: Settings) -> None:
+    """Raise ConfigError if no sidecar runs in this mode."""
+    if settings.deliver.mode == "spark":
+        raise ConfigError(
+            ["deliver.mode = spark: Spark queries consume the group, and no sidecar runs; start the job instead"]
+        )
 
 
 def ignored_settings(settings: Settings, origin: Callable[[KeyPath], str | None] = lambda path: None) -> list[str]:

@@ -27,7 +27,7 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         delays=settings.delays,
         max_reconsume_times=settings.retry.max_reconsume_times,
         # None if nothing is delivered, or if nothing is kept of a delivery.
-        max_deaths=None if deliver.mode == "relay" or deliver.broadcast else settings.retry.max_deaths,
+        max_deaths=None if deliver.mode in ("relay", "spark") or deliver.broadcast else settings.retry.max_deaths,
         instance=instance,
         in_place=in_place_of(settings),
         nack_delay_ms=settings.retry.nack_redelivery_delay,

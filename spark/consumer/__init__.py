@@ -1,10 +1,11 @@
 """Consume a group's records in a Spark streaming job: a handler is called for each record, and failures are retried.
 
-`build_rules` describes the consumer group. `read_relay` or `read_gated` returns a streaming DataFrame of the group's
-records. `for_each_record` returns the function for `foreachBatch` that calls the handler, for one record or for many.
-`retry` and `dead_letter` are the verdicts that a handler may return or raise. A job without a handler takes `due_rows`
-of a batch, and writes what became of them by `write_rows`; `parsed` and `split` say which rows are good, and
-`PolicyFollower` has its rules.
+`build_rules` describes the consumer group, or `rules_from`, which reads the group's reconsume.yaml. `read_relay` or
+`read_gated` returns a streaming DataFrame of the group's records. `for_each_record` returns the function for
+`foreachBatch` that calls the handler, for one record or for many. `retry` and `dead_letter` are the verdicts that a
+handler may return or raise. A job without a handler takes `due_rows` of a batch, and writes what became of them by
+`write_rows`; `parsed` and `split` say which rows are good, and `PolicyFollower` has its rules. `redrive_rows` sends
+dead letters back.
 
 What a handler needs is imported at once, and does without PySpark, so that handlers can be tested where there is none
 (`reconsume.spark.testing`). All else is imported at its first use.
@@ -17,14 +18,14 @@ from typing import TYPE_CHECKING
 
 from reconsume.spark.consumer.handling import BatchHandler
 from reconsume.spark.consumer.record import Record
-from reconsume.spark.consumer.rules import Rules, build_rules
+from reconsume.spark.consumer.rules import Rules, build_rules, forget_topics, rules_from
 from reconsume.spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
 
 if TYPE_CHECKING:
     from reconsume.spark.consumer.following import PolicyFollower
     from reconsume.spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record
+    from reconsume.spark.consumer.redrive import RedriveError, Redrives, redrive_rows
     from reconsume.spark.consumer.rows import due_rows, parsed, split, write_rows
-    from reconsume.spark.consumer.rules_change import forget_topics
     from reconsume.spark.consumer.streams import read_gated, read_relay, with_batch_time
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "DeadLetter",
     "PolicyFollower",
     "Record",
+    "RedriveError",
+    "Redrives",
     "Retry",
     "Rules",
     "TooManyFailuresError",
@@ -44,7 +47,9 @@ __all__ = [
     "parsed",
     "read_gated",
     "read_relay",
+    "redrive_rows",
     "retry",
+    "rules_from",
     "split",
     "with_batch_time",
     "write_rows",
@@ -53,8 +58,8 @@ __all__ = [
 NEED_PYSPARK = {
     "following": ("PolicyFollower",),
     "foreach": ("Counts", "TooManyFailuresError", "for_each_record"),
+    "redrive": ("RedriveError", "Redrives", "redrive_rows"),
     "rows": ("due_rows", "parsed", "split", "write_rows"),
-    "rules_change": ("forget_topics",),
     "streams": ("read_gated", "read_relay", "with_batch_time"),
 }
 """The names of each module that imports PySpark."""

@@ -19,13 +19,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import Row
 
 from reconsume.spark.consumer.client import native_client
 from reconsume.spark.consumer.following import PolicyFollower
-from reconsume.spark.consumer.handling import ODD_KINDS, OUTCOMES, BatchHandler, Handler, Note
+from reconsume.spark.consumer.handling import ODD_KINDS, OUTCOMES, PASSED_OVER, BatchHandler, Handler, Note
+from reconsume.spark.consumer.metrics import QueryMetrics, metrics_at
 from reconsume.spark.consumer.rules import Rules
 from reconsume.spark.consumer.transactions import BatchWriter, Done, End
 from reconsume.spark.consumer.workers import BATCH_TIME, COLUMNS, Works, died, works_of
@@ -36,6 +37,8 @@ STOP_COUNT = 100
 """The default `stop_count`: a number of main records."""
 LOG_EVERY = 60.0
 """Seconds between two lines about the same class of failures or the same kind of odd verdicts."""
+AGES = ("waited", "late")
+"""The ages in a result, of which `Counts` has the greatest."""
 MOST_LOGGED, MOST_NOTES = 1_000, 1_000
 """Classes whose last line is remembered, and notes of a batch that are taken."""
 
@@ -48,12 +51,13 @@ Write: TypeAlias = Callable[[DataFrame, Sequence[End]], Sequence[Done]]
 class Counts(NamedTuple):
     """The counts of one batch, in records; each field is an int.
 
-    Each record has one of five outcomes:
+    Each record has one of six outcomes:
 
     - `commit`: the handler took it.
     - `retry`: it goes to a level topic, because the handler failed or asked for a retry.
     - `dead_letter`: it goes to the dead letters.
-    - `hop`: it is sent on to a level topic without being handled.
+    - `hop`: it is sent on to a level topic without being handled: it is not due, or an operator holds it.
+    - `passed_over`: it has not the tags that are wanted, and is done without being handled.
     - `refused`: it is dead-lettered without being handled, because its headers are not valid.
 
     The other fields:
@@ -66,6 +70,8 @@ class Counts(NamedTuple):
     - `writes`: copies and events that the batch has written.
     - `repeated`: records with copies or events that a try of the batch before had written already. Nothing was written
       for them now.
+    - `waited_ms`: for how long the oldest record of a main topic had waited, when the batch began.
+    - `late_ms`: by how much the most overdue retry was late then.
     - `odd_kinds`: the numbers of `odd` by kind: `verdict-error`, `delay` and `level`, if they are above 0.
     """
 
@@ -74,6 +80,7 @@ class Counts(NamedTuple):
     retry: int = 0
     dead_letter: int = 0
     hop: int = 0
+    passed_over: int = 0
     refused: int = 0
     failed: int = 0
     odd: int = 0
@@ -82,6 +89,8 @@ class Counts(NamedTuple):
     writes: int = 0
     repeated: int = 0
     odd_kinds: Mapping[str, int] = {}
+    waited_ms: int = 0
+    late_ms: int = 0
 
 
 Report: TypeAlias = Callable[[Counts], None]
@@ -118,6 +127,7 @@ def for_each_record(
     stop_share: float = STOP_SHARE,
     stop_count: int = STOP_COUNT,
     report: Report | None = None,
+    metrics: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return the function for `foreachBatch` that handles each record of a batch and writes the copies and events.
 
@@ -132,6 +142,7 @@ def for_each_record(
     - `follow` False leaves the group's policy unread.
     - `stop_share` (a fraction from 0 to 1) and `stop_count` (records) stop the query in an outage, see below.
     - `report` takes the `Counts` of each batch after its writes.
+    - `metrics`: the `host:port` at which Prometheus finds the query's metrics; see `metrics.py`.
 
     The function takes the batch's DataFrame and the batch's number. The DataFrame must have the columns that
     `read_relay`, `read_gated` and `with_batch_time` make.
@@ -144,18 +155,20 @@ def for_each_record(
     """
     write = BatchWriter(rules, native_client(kafka, client)).write
     current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), rules, kafka if follow else None)
-    return batch_function(current, write, StopAt(stop_share, stop_count), report)
+    meter = QueryMetrics(rules) if metrics is None else metrics_at(metrics, rules)
+    return batch_function(current, write, StopAt(stop_share, stop_count), meter, report)
 
 
 def batch_function(
-    current: CurrentWorks, write: Write, stop: StopAt, report: Report | None = None
+    current: CurrentWorks, write: Write, stop: StopAt, meter: QueryMetrics, report: Report | None = None
 ) -> Callable[[DataFrame, int], None]:
     """Return the function for `foreachBatch`, which handles batches by `current` and writes their results."""
     log = BatchLog()
 
     def run(frame: DataFrame, batch: int) -> None:
         check_frame(frame.columns, frame.sparkSession.conf.get("spark.speculation", "false"))
-        works = current.works(frame.sparkSession)
+        works = current.works(frame)
+        meter.begins()
         try:
             counts = settle(works.usual(frame), batch, write, stop, log)
         except Exception as error:
@@ -167,6 +180,7 @@ def batch_function(
                 batch,
             )
             counts = settle(works.isolated(frame), batch, write, stop, log)
+        meter.took(counts)
         if report is not None:
             report(counts)
 
@@ -208,11 +222,11 @@ class CurrentWorks:
     def __init__(self, make: Callable[[Rules], Works], rules: Rules, kafka: Mapping[str, str] | None) -> None:
         """Begin with the job's own rules; `kafka` None: no policy is followed."""
         self._make, self._rules, self._works = make, rules, make(rules)
-        self._follower = None if kafka is None else PolicyFollower(rules, kafka)
+        self._follower = PolicyFollower(rules, kafka)
 
-    def works(self, session: SparkSession) -> Works:
-        """Return the functions for the next batch."""
-        rules = self._rules if self._follower is None else self._follower.rules(session)
+    def works(self, batch: DataFrame) -> Works:
+        """Return the functions for a batch, once the rate lets it begin."""
+        rules = self._follower.rules(batch)
         if rules is not self._rules:
             self._rules, self._works = rules, self._make(rules)
         return self._works
@@ -237,25 +251,30 @@ def count(results: DataFrame, batch: int) -> tuple[Counts, list[Note], list[End]
 
     One row for each source partition reaches the driver, whatever the size of the batch.
     """
-    outcomes = [f.count_if(f.col("outcome") == name).alias(name) for name in (*OUTCOMES.values(), "refused")]
+    outcomes = [
+        f.count_if(f.col("outcome") == name).alias(name) for name in (*OUTCOMES.values(), PASSED_OVER, "refused")
+    ]
     flags = [f.count_if(f.col(name)).alias(name) for name in ("failed", "fresh")]
     flags.append(f.count_if(f.col("fresh") & f.col("failed")).alias("fresh_failed"))
     kinds = [f.count_if(f.col("odd") == kind).alias(kind) for kind in ODD_KINDS]
+    ages = [f.max(name).alias(f"{name}_ms") for name in AGES]
     notes = f.slice(f.collect_list("note"), 1, MOST_NOTES).alias("notes")
     end = [(f.max("offset") + 1).alias("until"), f.max("timestamp").alias("at"), f.sum("number").alias("writes")]
     # In one partition: what is left of a row is small, and Spark's default would be 200 tasks.
     narrow = results.select("topic", "partition", "offset", "timestamp", "r.*").drop("writes").repartition(1)
-    rows = narrow.groupBy("topic", "partition").agg(*outcomes, *flags, *kinds, notes, *end).collect()
+    rows = narrow.groupBy("topic", "partition").agg(*outcomes, *flags, *kinds, *ages, notes, *end).collect()
     sums: Counter[str] = Counter()
+    oldest = dict.fromkeys((f"{name}_ms" for name in AGES), 0)
     task_notes: list[Note] = []
     ends: list[End] = []
     for row in map(Row.asDict, rows):
         task_notes += [Note(note["key"], note["text"]) for note in row.pop("notes")]
         ends.append(End(*(row.pop(name) for name in End._fields)))
+        oldest = {name: max(age, row.pop(name)) for name, age in oldest.items()}
         sums.update(row)
     odd_kinds = {kind: number for kind in ODD_KINDS if (number := sums.pop(kind, 0))}
     writes = sum(end.writes for end in ends)
-    counts = Counts(batch, **sums, odd=sum(odd_kinds.values()), writes=writes, odd_kinds=odd_kinds)
+    counts = Counts(batch, **sums, odd=sum(odd_kinds.values()), writes=writes, odd_kinds=odd_kinds, **oldest)
     return counts, task_notes[:MOST_NOTES], ends
 
 

@@ -4,8 +4,9 @@ This needs neither Spark nor Kafka: `workers.py` calls it for Spark's rows, and 
 each record, in this order:
 
 1. `parse` (`record.py`) reads the retry headers of a copy.
-2. `before_handling` says what becomes of a record that may not be handled: its headers are broken, it has more than a
-   second to wait, or only another member of the group consumes its topic. All others are handled once they are due.
+2. `before_handling` says what becomes of a record that may not be handled: its headers are broken, it has not the tags
+   that are wanted, it has more than a second to wait, an operator holds it, or only another member of the group
+   consumes its topic. All others are handled once they are due.
 3. `answer_of` calls a handler with one record, `answers_of` a batch handler with many. An exception is an answer too,
    so nothing that a handler does ends a batch.
 4. `Judge` says what an answer means: None for a record that was taken, else what failed and why. A mistake of the
@@ -44,9 +45,14 @@ from reconsume.spark.consumer.verdict import (
     misuse_in,
 )
 from reconsume.topics import transitions
+from reconsume.topics.attempt import retry_state_of, topic_of
+from reconsume.topics.durations import render_duration
 from reconsume.topics.expiry import Expiry
+from reconsume.topics.hold_record import HoldRecord
+from reconsume.topics.levels import longest_below
 from reconsume.topics.masking import text_without_secrets
 from reconsume.topics.reasons import one_line
+from reconsume.topics.tags import TagFilter
 from reconsume.topics.transition_records import Copy, writes_of
 
 if TYPE_CHECKING:
@@ -115,13 +121,16 @@ Written: TypeAlias = tuple[str, bytes | None, bytes | None, list[tuple[str, byte
 class Result(NamedTuple):
     """The result of handling one row, as a row for Spark; the fields mean for it what they count in `foreach.Counts`.
 
-    `outcome` is one of OUTCOMES, and `odd` one of ODD_KINDS or empty.
+    `outcome` is one of OUTCOMES, and `odd` one of ODD_KINDS or empty. `waited` and `late`: for how many ms a record
+    that was handled had waited on a main topic when the batch began, or since its copy was due.
     """
 
     outcome: str
     failed: bool = False
     odd: str = ""
     fresh: bool = False
+    waited: int = 0
+    late: int = 0
     note: Note | None = None
     writes: Sequence[Written] = ()
 
@@ -132,7 +141,9 @@ OUTCOMES: Mapping[type, str] = {
     transitions.DeadLetter: "dead_letter",
     transitions.Hop: "hop",
 }
-"""The outcome that each decision is counted as. A record with broken headers is `refused` instead."""
+"""The outcome that each decision is counted as. A record with broken headers is `refused` instead, and one without the
+tags that are wanted is PASSED_OVER."""
+PASSED_OVER = "passed_over"
 
 
 # --- the records ------------------------------------------------------------------------------------------------------
@@ -157,18 +168,53 @@ def before_handling(record: ParsedRecord, rules: Rules, now: int) -> Result | No
     if record.fault:
         step = transitions.dead_letter_unreadable(record, now)
         return Result("refused", writes=_writes(record, step, rules, now))
+    if rules.tags and record.retry_state is None and not TagFilter(rules.tags)(record):
+        return Result(PASSED_OVER)
     wait = transitions.after_wait(record, rules, now, NEAR)
-    if isinstance(wait, transitions.Wait):
+    is_near = isinstance(wait, transitions.Hop) and not wait.stray and wait.retry_state.due_at - now <= NEAR
+    if not is_near and not isinstance(wait, transitions.Wait):
+        return Result(OUTCOMES[type(wait)], writes=_writes(record, wait, rules, now))
+    hold = hold_on(record, rules)
+    if hold is None:
         return None
-    if isinstance(wait, transitions.Hop) and not wait.stray and wait.retry_state.due_at - now <= NEAR:
+    hop = held(record, hold, rules, now)
+    return Result(OUTCOMES[type(hop)], writes=_writes(record, hop, rules, now))
+
+
+def hold_on(record: ParsedRecord, rules: Rules) -> HoldRecord | None:
+    """Return the operators' hold on a record that lasts longest; None if there is none."""
+    if not rules.holds:
         return None
-    return Result(OUTCOMES[type(wait)], writes=_writes(record, wait, rules, now))
+    role = rules.names.role(record.source.topic, rules.topics)
+    level = "" if role is None else str(role.kind) if role.delay is None else render_duration(role.delay)
+    of_record = {"topic": topic_of(record), "level": level, "key": record.key}
+    fitting = [
+        hold for hold in rules.holds if all(getattr(hold, name) in (None, value) for name, value in of_record.items())
+    ]
+    return max(fitting, key=lambda hold: hold.until, default=None)
+
+
+def held(record: ParsedRecord, hold: HoldRecord, rules: Rules, now: int) -> transitions.Hop:
+    """Return the copy of a record that an operator holds, uncounted.
+
+    It waits in the longest level that ends before the hold, or else in the shortest one.
+    When its level ends, it is asked about again, so that it comes as soon as the hold is released. By then it is in
+    another level, though. So a hold that names a level keeps it until the hold's own end.
+    """
+    level = longest_below(hold.until - now, rules.delays) or rules.delays[0]
+    state = retry_state_of(record)
+    due_at = hold.until if hold.level is not None else state.due_at or now + level
+    return transitions.Hop(replace(state, due_at=due_at), level)
 
 
 def after_handling(record: ParsedRecord, outcome: Outcome, rules: Rules, now: int) -> Result:
     """Return the result of a record that was handled; `now` (epoch ms) is the time that is written."""
     step = step_after(record, outcome, rules, now)
-    result = Result(OUTCOMES[type(step)], fresh=record.retry_state is None, writes=_writes(record, step, rules, now))
+    state = record.retry_state
+    waited = now - record.timestamp if state is None and record.timestamp >= 0 else 0
+    late = now - state.due_at if state is not None and state.due_at else 0
+    writes = _writes(record, step, rules, now)
+    result = Result(OUTCOMES[type(step)], fresh=state is None, waited=waited, late=late, writes=writes)
     return result if outcome is None else result._replace(failed=outcome.is_counted, odd=outcome.odd, note=outcome.note)
 
 

@@ -1,39 +1,91 @@
-"""The names, delays and limits of a group, by which a Spark job sends failures to the same topics as the sidecar. Pure.
+"""The rules of a group, by which a Spark job routes records to the same topics as the sidecar.
 
-The driver builds them as one frozen value, which Spark carries to the workers, and again when the group's policy has
-changed (`following.py`). Delays are written as in the group's policy.
+Pure, but for `rules_from`, which reads a file, and `forget_topics`.
+
+The driver makes `Rules` once, as one frozen value that Spark carries to the workers: `build_rules` from values,
+`rules_from` from the group's reconsume.yaml. Before a batch, `following.py` asks `with_policy` for the rules in force:
+the values of the group's policy and of its newest sidecar over the job's own; and adds the holds.
+
+A value is read alike wherever it comes from (`read_terms`, `read_rate`). The sidecar's settings read the same values by
+their own table, which a Spark job must not import. Tests compare the two, because a value must be taken or refused
+alike by all members of a group.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from reconsume.spark.consumer.policy_values import KEYS, RetryTerms, Values, read_terms
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.group_rules import GroupRules
+from reconsume.topics.hold_record import HoldRecord
+from reconsume.topics.levels import (
+    LONGEST,
+    SHORTEST_ASKED,
+    Exponential,
+    Ladder,
+    LadderSpec,
+    LevelsSpec,
+    build_ladder,
+    level_delays,
+    numbered,
+)
 from reconsume.topics.names import build_names, check_name, group_fault
+from reconsume.topics.rates import Rate, parse_rate
+from reconsume.topics.retry_headers import LARGEST_COUNT
+from reconsume.topics.retry_rules import MOST_PATTERNS, MOST_RULES, RetryRule
+from reconsume.topics.tags import FORM as TAGS_FORM
+from reconsume.topics.tags import check_once, parse_tags
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NAME = re.compile(r"[a-zA-Z0-9._-]{1,60}")
 """The names of queries."""
 LadderText: TypeAlias = str | Sequence[str] | Mapping[str, str | float]
 """As in the policy: `rocketmq`, `pulsar`, a list of delays, or `{"initial": "5s", "multiplier": 2, "max": "2h"}`."""
+Values: TypeAlias = Mapping[str, Any]
+"""Values of the policy by its keys, such as `max_reconsume_times`."""
+
+RETRY_KEYS = ("ladder", "levels", "max_reconsume_times", "rules", "max_age", "jitter")
+RATE_KEYS = ("rate", "group_rate")
+KEYS = (*RETRY_KEYS, *RATE_KEYS)
+"""The keys of the policy that a Spark job follows. The others are about delivery by HTTP, or about order."""
+ORDERED = "the group keeps the order of its records, which a Spark consumer cannot: let a sidecar consume it"
+BURST = 10
+"""Seconds. A batch has no more records than the rate allows in them."""
+OLDEST = parse_duration("3650d")
+"""ms. The longest `max_age`."""
+MOST_JITTER = 50
+"""Percent."""
+MULTIPLIERS = (1, 100)
+"""The least and the greatest multiplier of a formula."""
+PERCENT = re.compile(r"([0-9]{1,3})%")
 
 
 class Rules(GroupRules, frozen=True):
-    """The rules of a group, by which records are routed. `build_rules` makes and checks them.
+    """The rules of a group, by which records are routed. `build_rules` and `rules_from` make and check them.
 
     `name`: what tells the query from the group's others.
     `own`: the job's own values by the keys of the policy, as they are written. They hold where the policy has none.
     `failure_text`: `message`, the message of an exception is the failure's text, or `none`.
+    `tags`: the wanted tags of main topics; all records of the other main topics are wanted.
+    `rate`: how many records the query may take, over all batches; None: no limit.
+    `holds`: what operators hold now, in the order in which they said it.
+    `file`: the absolute path of the configuration that they were read from; empty if there is none.
     """
 
     name: str = ""
     own: Values = msgspec.field(default_factory=dict)
     failure_text: str = "message"
+    tags: dict[str, frozenset[bytes] | None] = msgspec.field(default_factory=dict)
+    rate: Rate | None = None
+    holds: tuple[HoldRecord, ...] = ()
+    file: str = ""
 
     @property
     def private_group(self) -> str:
@@ -50,6 +102,10 @@ class Rules(GroupRules, frozen=True):
         """How the names of level topics begin, whatever their delays."""
         return sorted({self.names.level(0, topic).removesuffix("0s") for topic in self.topics})
 
+    def bound(self, most: int) -> int:
+        """Return how many records a batch of one source may have, which would have `most` without a rate."""
+        return most if self.rate is None else max(1, min(most, int(self.rate.per_second * BURST)))
+
 
 def build_rules(
     group: str,
@@ -65,8 +121,11 @@ def build_rules(
     topic_prefix: str = "{group}",
     unknown_topic: str = "1h",
     failure_text: Literal["message", "none"] = "message",
+    tags: Mapping[str, str] | None = None,
+    rate: str | None = None,
+    group_rate: str | None = None,
 ) -> Rules:
-    """Return the rules of a consumer group. The values are the same as in the sidecar's `retry:` section.
+    """Return the rules of a consumer group. The values are the same as in the sidecar's configuration.
 
     - `group`: the name of the consumer group.
     - `topics`: the main topics, at least one.
@@ -84,6 +143,10 @@ def build_rules(
     - `unknown_topic`: a duration such as `1h`; see Rules.
     - `failure_text`: what is kept of an exception next to its class, in the header, the events and the log: `message`,
       which may hold data of the record, or `none`.
+    - `tags`: which records of a main topic are wanted, by their header TAGS: `TagA||TagB`, or `*` for all, as where
+      nothing is given. The others are done at once.
+    - `rate`, `group_rate`: how many records the query takes at most, such as `100/s`, `600/m` or `5/h`. A query is one
+      instance of its group, so the lower one of the two applies.
 
     Raises ValueError, with one sentence, if a value is not valid or a name is not allowed on Kafka.
     """
@@ -91,7 +154,8 @@ def build_rules(
         raise ValueError("write the main topics as a list with at least one name")
     if failure_text not in ("message", "none"):
         raise ValueError(f"failure_text: must be message or none, and it is {str(failure_text)[:40]}")
-    own = dict(zip(KEYS, (ladder, levels, max_reconsume_times, rules, max_age, jitter), strict=True))
+    retry = (ladder, levels, max_reconsume_times, rules, max_age, jitter)
+    own = dict(zip(KEYS, (*retry, rate, group_rate), strict=True))
     if fault := group_fault(group):
         raise ValueError(f"group {group} {fault}")
     terms = read_terms(own)
@@ -104,24 +168,375 @@ def build_rules(
         topics=tuple(topics),
         name=name,
         instance=f"spark/{name}",
-        unknown_topic=parse_duration(unknown_topic),
+        unknown_topic=_named("unknown_topic", lambda text: read_duration(text, SHORTEST_ASKED, LONGEST), unknown_topic),
         failure_text=failure_text,
+        tags=_named("tags", lambda tags: read_tags(tags, topics), tags or {}),
         own=own,
-        **fields_of(terms),
+        **msgspec.structs.asdict(terms),
     )
 
 
 def with_policy(rules: Rules, policy: Values) -> Rules:
     """Return the rules with the values of the group's policy over the job's own; keys that no job follows are ignored.
 
-    Raises ValueError, with one sentence, if a value is not valid or a level's name is not allowed on Kafka.
+    Raises ValueError, with one sentence, if a value is not valid, a level's name is not allowed on Kafka, or the group
+    keeps the order of its records.
     """
-    over = {key: policy[key] for key in KEYS if key in policy}
-    terms = read_terms({**rules.own, **over})
+    if policy.get("ordered_ladder") is not None:
+        raise ValueError(f"ordered_ladder: {ORDERED}")
+    terms = read_terms({**rules.own, **{key: policy[key] for key in KEYS if key in policy}})
     build_names(rules.names.group, rules.topics, terms.delays, rules.names.template)
-    return msgspec.structs.replace(rules, **fields_of(terms))
+    return msgspec.structs.replace(rules, **msgspec.structs.asdict(terms))
 
 
-def fields_of(terms: RetryTerms) -> dict[str, Any]:
-    """Return the fields of rules that the policy's values decide."""
-    return {name: getattr(terms, name) for name in RetryTerms.__struct_fields__}
+# --- the configuration file -------------------------------------------------------------------------------------------
+
+WORD = re.compile(r"\w+")
+SECTIONS = WORD.findall(
+    "group labels topics kafka_secret kafka start deliver retry pull topic_prefix api view ui operators "
+    "membership policy_mode drain_timeout lock_timeout tracing log"
+)
+DELIVER = WORD.findall(
+    "mode url health_url health_timeout concurrency rate group_rate timeout order broadcast batch "
+    "forward_headers content_type envelope verdicts outputs max_answer failure_text dead_letter_statuses "
+    "throttle_statuses outage_failures outage_interval leave_after allow_remote tls bearer_token_file "
+    "signing_secret_file buffer_memory"
+)
+OF_RETRY = WORD.findall(
+    "max_reconsume_times ladder rules max_age jitter levels ordered_interval ordered_max_times ordered_ladder "
+    "ordered_exhausted ordered_max_waiting nack_redelivery_delay postpone_limit share max_deaths unknown_topic "
+    "understand"
+)
+OF_TOPIC = ("name", "tags", "path", "timeout", "concurrency", "content_type", "rate")
+"""The keys that the file and its sections may have. A test compares them with the sidecar's table of settings."""
+
+
+def rules_from(file: str | Path, *, name: str) -> Rules:
+    """Return the rules of the group whose configuration is in a file, such as `reconsume.yaml`, and in its `base`.
+
+    They are those that `build_rules` makes of its `group`, `topics` with their `tags`, `topic_prefix` and `retry`, and
+    of `rate`, `group_rate` and `failure_text` of `deliver`. Nothing else of it is used; variables of the environment
+    are not read. `name` is as in `build_rules`. Any mode of delivery will do, since a sidecar and Spark queries of one
+    group may have one file; in modes other than `spark`, `failure_text` is `message`, unless it is `none`.
+
+    Raises ValueError, with one sentence that names the file, if a key is unknown, a value is not valid, or the group is
+    one that no Spark query can consume: in order, by broadcast, or with `retry.understand`. Raises OSError if a file
+    cannot be read.
+    """
+    try:
+        values = _file_values(Path(file))
+        return msgspec.structs.replace(build_rules(name=name, **_arguments(values)), file=str(Path(file).absolute()))
+    except ValueError as fault:
+        raise ValueError(f"{file}: {fault}") from None
+
+
+def _file_values(path: Path) -> dict[str, Any]:
+    """Return the values of a file over those of its base: sections are merged by key, all else is replaced."""
+    values = _read_yaml(path)
+    if "base" not in values:
+        return values
+    base = values.pop("base")
+    if not isinstance(base, str) or not base.strip() or base.startswith("/") or "://" in base:
+        raise ValueError("base: must be the path of a file, relative to this one")
+    below = _read_yaml(path.parent / base)
+    if "base" in below:
+        raise ValueError(f"base: a base has no base of its own ({path.parent / base})")
+    merged = {key: _merged(below[key], value) for key, value in values.items() if key in below}
+    return {**below, **values, **merged}
+
+
+def _merged(below: object, above: object) -> object:
+    is_section = isinstance(below, dict) and (isinstance(above, dict) or above is None)
+    return {**below, **(above or {})} if is_section else above  # type: ignore[dict-item]  # both are dicts
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """Return the keys and values of a file. Raises ValueError if it has none, or one of them twice."""
+    import yaml  # here only: executors need none
+
+    text = path.read_text("utf-8")
+    try:
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        _expect_once(node)
+        values = {} if node is None else loader.construct_document(node)
+    except yaml.YAMLError as fault:  # its text may quote a password
+        mark = getattr(fault, "problem_mark", None)
+        raise ValueError(f"is not YAML{'' if mark is None else f' on line {mark.line + 1}'}") from None
+    if not isinstance(values, dict):
+        raise ValueError("must hold keys and values, like `group: billing`")
+    return values
+
+
+def _expect_once(node: Any) -> None:
+    """Raise ValueError if a mapping in a node of YAML has a key twice."""
+    if node is None or isinstance(node.value, str):
+        return
+    pairs = [pair if isinstance(pair, tuple) else (None, pair) for pair in node.value]
+    names = [key.value for key, _ in pairs if key is not None and isinstance(key.value, str) and key.value != "<<"]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{twice}: is written twice")
+    for _, value in pairs:
+        _expect_once(value)
+
+
+def _arguments(values: Values) -> dict[str, Any]:
+    """Return the arguments of `build_rules` that are in a configuration."""
+    _expect_known("", values, SECTIONS)
+    retry, deliver = (_section(values, "retry", OF_RETRY), _section(values, "deliver", DELIVER))
+    mode = deliver.get("mode", "push")
+    if mode not in ("push", "pull", "relay", "spark"):
+        raise ValueError(f"deliver.mode: must be push, pull, relay or spark, and it is {str(mode)[:40]}")
+    if deliver.get("order", "none") != "none":
+        raise ValueError(f"deliver.order: {ORDERED}")
+    if retry.get("ordered_ladder") is not None:
+        raise ValueError(f"retry.ordered_ladder: {ORDERED}")
+    if deliver.get("broadcast", False) is not False:
+        raise ValueError("deliver.broadcast: a broadcast has no consumer group and no retries: read its topics")
+    if retry.get("understand", []):
+        raise ValueError("retry.understand: a Spark consumer knows the headers of no other system; leave it out")
+    text = deliver.get("failure_text")
+    if text is None or (mode != "spark" and text != "none"):
+        text = "message"
+    topics = _topics(values.get("topics"))
+    return {
+        "group": _text(values, "group"),
+        "topics": list(topics),
+        "tags": topics,
+        "failure_text": text,
+        **{key: retry[key] for key in (*RETRY_KEYS, "unknown_topic") if key in retry},
+        **{key: deliver[key] for key in RATE_KEYS if key in deliver},
+        **({"topic_prefix": _text(values, "topic_prefix")} if "topic_prefix" in values else {}),
+    }
+
+
+def _section(values: Values, name: str, known: Sequence[str]) -> Values:
+    section = values.get(name)
+    if section is None:  # all of its keys are commented out
+        return {}
+    if not isinstance(section, dict):
+        raise ValueError(f"{name}: must hold keys and values")
+    _expect_known(f"{name}.", section, known)
+    return section
+
+
+def _expect_known(above: str, values: Values, known: Sequence[str]) -> None:
+    if unknown := sorted(map(str, values.keys() - set(known))):
+        raise ValueError(f"{above}{unknown[0]}: there is no such setting")
+
+
+def _text(values: Values, key: str) -> str:
+    value = values.get(key)
+    if not isinstance(value, str):
+        raise ValueError(f"{key}: must be a text" if key in values else f"{key}: is required")
+    return value
+
+
+def _topics(entries: object) -> dict[str, str]:
+    """Return the tags by main topic."""
+    if not isinstance(entries, list) or not entries:
+        raise ValueError("topics: must be a list with at least one topic")
+    tags: dict[str, str] = {}
+    for entry in entries:
+        topic = {"name": entry} if isinstance(entry, str) else entry
+        if not isinstance(topic, dict):
+            raise ValueError("topics: each must be a name or {name, …}")
+        _expect_known("topics: ", topic, OF_TOPIC)
+        name, wanted = _text(topic, "name"), topic.get("tags", "*")
+        if name in tags:
+            raise ValueError(f"topics: {name} is there twice; its tags may be several: TagA||TagB")
+        tags[name] = wanted
+    return tags
+
+
+# --- the values -------------------------------------------------------------------------------------------------------
+
+Times: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_COUNT)]
+Topic: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9._*?\[\]!-]{1,249}\Z")]
+Reason: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9._*?\[\]!-]{1,64}\Z")]
+
+
+class WrittenRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule of `retry.rules` as it is written; None is what the group has."""
+
+    name: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}\Z")]
+    topics: Annotated[tuple[Topic, ...], msgspec.Meta(max_length=MOST_PATTERNS)] = ()
+    reasons: Annotated[tuple[Reason, ...], msgspec.Meta(max_length=MOST_PATTERNS)] = ()
+    ladder: Any = None
+    max_reconsume_times: Times | None = None
+    max_age: str | None = None
+    dead_letter: bool = False
+
+
+class RetryTerms(msgspec.Struct, frozen=True):
+    """What the values say: fields of `Rules`; delays and ages are ms, `jitter` is percent."""
+
+    ladder: Ladder
+    table: tuple[int, ...]
+    delays: tuple[int, ...]
+    max_reconsume_times: int
+    retry_rules: tuple[RetryRule, ...]
+    max_age: int | None
+    jitter: int
+    rate: Rate | None
+
+
+def read_terms(values: Values) -> RetryTerms:
+    """Return what values say that have all of KEYS. Raises ValueError with a sentence that names the key."""
+    ladder = build_ladder(_named("ladder", read_ladder, values["ladder"]))
+    most = _named("max_reconsume_times", read_times, values["max_reconsume_times"])
+    max_age = _named("max_age", read_age, values["max_age"])
+    base = RetryRule("", (), (), ladder, most, max_age)
+    rules = _named("rules", lambda rules: read_rules(rules, base), values["rules"])
+    levels = _named("levels", read_levels, values["levels"])
+    delays = level_delays(levels, ladder, *(rule.ladder for rule in rules))
+    jitter = _named("jitter", read_jitter, values["jitter"])
+    rates = [rate for key in RATE_KEYS if (rate := _named(key, read_rate, values[key])) is not None]
+    rate = min(rates, key=lambda rate: rate.per_second, default=None)
+    return RetryTerms(ladder, numbered(levels), delays, most, rules, max_age, jitter, rate)
+
+
+def _named(key: str, read: Any, value: object) -> Any:
+    """Read a value; the sentence of a refusal begins with its key."""
+    try:
+        return read(value)
+    except ValueError as fault:
+        raise ValueError(f"{key}: {fault}") from None
+
+
+def read_ladder(value: object) -> LadderSpec:
+    """Return a ladder as `topics.levels` takes it. Raises ValueError if it has no such form."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return _formula(value)
+    return _delays(value)
+
+
+def _formula(fields: Mapping[str, object]) -> Exponential:
+    default = Exponential()
+    if unknown := fields.keys() - {"initial", "multiplier", "max"}:
+        raise ValueError(f"a formula has initial, multiplier and max, not {', '.join(sorted(map(str, unknown)))}")
+    return Exponential(
+        _delay(fields["initial"]) if "initial" in fields else default.initial,
+        _multiplier(fields.get("multiplier", default.multiplier)),
+        _delay(fields["max"]) if "max" in fields else default.max,
+    )
+
+
+def _multiplier(value: object) -> float:
+    least, most = MULTIPLIERS
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise ValueError(f"a multiplier is a number from {least} to {most}, not {str(value)[:40]}")
+    return float(value)
+
+
+def _delays(value: object) -> tuple[int, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise ValueError(f"must be a name or a list of delays, not {str(value)[:40]}")
+    return tuple(_delay(delay) for delay in value)
+
+
+def _delay(value: object) -> int:
+    return read_duration(value, SHORTEST_ASKED, LONGEST)
+
+
+def read_duration(value: object, least: int, most: int) -> int:
+    """Return the ms of a duration between two bounds. Raises ValueError for anything else."""
+    ms = parse_duration(value) if isinstance(value, str) else None
+    if ms is None or not least <= ms <= most:
+        raise ValueError(f"{str(value)[:40]} is not a duration between {least // 1000}s and {most // 86_400_000}d")
+    return ms
+
+
+def read_levels(value: object) -> LevelsSpec:
+    """Return the choice of levels; None is the default. Raises ValueError if it has no such form."""
+    if value is None or isinstance(value, str):
+        return value
+    return _delays(value)
+
+
+def read_times(value: object) -> int:
+    """Return the most retries. Raises ValueError if it is no count."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_COUNT:
+        raise ValueError(f"must be 0 to {LARGEST_COUNT}, and it is {str(value)[:40]}")
+    return value
+
+
+def read_age(value: object) -> int | None:
+    """Return the ms of an age; None is no bound. Raises ValueError if it is none."""
+    return None if value is None else read_duration(value, SHORTEST_ASKED, OLDEST)
+
+
+def read_jitter(value: object) -> int:
+    """Return the percent of a text such as `10%`. Raises ValueError if it is none, or too much."""
+    match = PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match[1]) > MOST_JITTER:
+        raise ValueError(f"must be 0% to {MOST_JITTER}%, and it is {str(value)[:40]}")
+    return int(match[1])
+
+
+def read_rate(value: object) -> Rate | None:
+    """Return a rate; None is no limit. Raises ValueError if it is none."""
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"must be a rate like 100/s, 600/m or 5/h, and it is {str(value)[:40]}")
+    return None if value is None else parse_rate(value)
+
+
+def read_tags(value: object, topics: Sequence[str]) -> dict[str, frozenset[bytes] | None]:
+    """Return the wanted tags of main topics, of which not all are wanted. Raises ValueError if one has no such form."""
+    if not isinstance(value, Mapping) or not value.keys() <= set(topics):
+        raise ValueError("must be expressions like TagA||TagB by main topic")
+    for topic, tags in value.items():
+        if not isinstance(tags, str) or re.fullmatch(TAGS_FORM, tags) is None or not tags.isprintable():
+            raise ValueError(f"{topic}: must be * or tags joined by ||, like TagA||TagB, and it is {str(tags)[:40]}")
+        check_once(tags)
+    return {topic: wanted for topic, tags in value.items() if (wanted := parse_tags(tags)) is not None}
+
+
+def read_rules(value: object, group: RetryRule) -> tuple[RetryRule, ...]:
+    """Return complete rules: what a rule leaves out is that of `group`. Raises ValueError if one is not valid."""
+    if not isinstance(value, list | tuple) or len(value) > MOST_RULES:
+        raise ValueError(f"must be a list of at most {MOST_RULES} rules")
+    written = msgspec.convert(value, tuple[WrittenRule, ...])
+    names = [rule.name for rule in written]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"two rules are called {twice[0]}")
+    return tuple(_complete(rule, group) for rule in written)
+
+
+def _complete(rule: WrittenRule, group: RetryRule) -> RetryRule:
+    times, age = rule.max_reconsume_times, read_age(rule.max_age)
+    return RetryRule(
+        name=rule.name,
+        topics=rule.topics,
+        reasons=rule.reasons,
+        ladder=group.ladder if rule.ladder is None else build_ladder(read_ladder(rule.ladder)),
+        max_reconsume_times=group.max_reconsume_times if times is None else times,
+        max_age=group.max_age if age is None else age,
+        dead_letter=rule.dead_letter,
+    )
+
+
+# --- a checkpoint of other rules --------------------------------------------------------------------------------------
+
+
+def forget_topics(session: SparkSession, checkpoint: str, rules: Rules) -> list[str]:
+    """Remove the offsets of main topics that `rules` does not name from a query's checkpoint, and return these topics.
+
+    The result is a sorted list of names. `checkpoint` is the path or URI that the query has as `checkpointLocation`.
+    Call it before the query starts, never while it runs. Unread records of a removed topic stay unread; if the topic is
+    added again, it is read from its first record. A checkpoint that does not exist yet is not changed.
+
+    Raises py4j.protocol.Py4JJavaError or pyspark.errors.PySparkException if the checkpoint cannot be read or written.
+    Raises ValueError if an entry of its offset log is not JSON. Raises ImportError in a client of Spark Connect.
+    """
+    try:
+        from reconsume.spark.checkpoint import OffsetLog  # here only: it needs py4j
+    except ImportError as missing:
+        raise ImportError("forget_topics needs Java, which a client of Spark Connect does not have") from missing
+    log = OffsetLog(session, checkpoint)
+    removed = sorted(log.topics() - {*rules.topics, rules.names.ready})
+    if removed:
+        log.forget(removed)
+    return removed

@@ -86,7 +86,7 @@ def read_gated(
     settings = client if client is not None else {"bootstrap.servers": kafka["bootstrap.servers"]}
     reader = session.readStream.format(NAME).options(**{CLIENT + name: value for name, value in settings.items()})
     reader = reader.option("levels", json.dumps(rules.levels, sort_keys=True))
-    levels = reader.option("prefixes", json.dumps(rules.level_prefixes)).option("most", str(most)).load()
+    levels = reader.option("prefixes", json.dumps(rules.level_prefixes)).option("most", str(rules.bound(most))).load()
     stock = _stock(session, rules, kafka, most, options or {})
     return with_batch_time(stock.unionByName(levels.select(*COLUMNS)))
 
@@ -112,7 +112,7 @@ def _stock(
         "startingOffsets": "earliest",
         # A lost offset is an error that an operator sees, never a silent jump.
         "failOnDataLoss": "true",
-        "maxOffsetsPerTrigger": str(most),
+        "maxOffsetsPerTrigger": str(rules.bound(most)),
         **options,
         **settings,
         "subscribe": ",".join([*rules.topics, rules.names.ready]),

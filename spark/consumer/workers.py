@@ -78,6 +78,8 @@ RESULT = StructType(
         StructField("failed", BooleanType()),
         StructField("odd", StringType()),
         StructField("fresh", BooleanType()),
+        StructField("waited", LongType()),
+        StructField("late", LongType()),
         StructField("note", StructType([StructField("key", StringType()), StructField("text", StringType())])),
         StructField("number", IntegerType()),
         StructField("writes", BinaryType()),

@@ -121,9 +121,9 @@ class FollowedGroups:
         self._is_blind = False
 
     @property
-    def served(self) -> int:
-        """The number of groups that are served now."""
-        return len(self._served)
+    def served(self) -> tuple[str, ...]:
+        """The groups that are served now."""
+        return self._served
 
     @property
     def left_out(self) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ there is no group to serve. What no restart heals, such as a group without its t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app, start_http_server
@@ -49,6 +49,7 @@ class JobMetrics:
         behind = "Records in Kafka that the last micro-batch left unread."
         self._behind = Gauge(f"{PREFIX}offsets_behind_latest", behind, registry=registry)
         self._groups = Gauge(f"{PREFIX}groups", "Groups that are served, and left out.", ["state"], registry=registry)
+        self._serves = Gauge(f"{PREFIX}serves", "1 for each group that is served.", ["group"], registry=registry)
         well = "When the query last ended a batch, or had nothing to do."
         self._well_at = Gauge(f"{PREFIX}last_progress_timestamp_seconds", well, registry=registry)
         self._well_at.set(time.time())
@@ -65,10 +66,13 @@ class JobMetrics:
         """Count events that were deleted before they were read."""
         self._lost.labels(topic.removesuffix(EVENTS_SUFFIX), topic).inc(number)
 
-    def groups(self, served: int, left_out: int) -> None:
-        """Set how many groups are served and left out."""
-        self._groups.labels("served").set(served)
+    def groups(self, served: Collection[str], left_out: int) -> None:
+        """Set which groups are served, and how many are left out."""
+        self._groups.labels("served").set(len(served))
         self._groups.labels("left out").set(left_out)
+        self._serves.clear()
+        for group in served:
+            self._serves.labels(group).set(1)
 
     def well(self) -> None:
         """Note that the query has ended a batch or has nothing to do."""

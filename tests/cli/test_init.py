@@ -16,7 +16,7 @@ from tests.support.sidecar.cli import reconsume
 
 URL = "http://127.0.0.1:8080/events"
 COMMON = ("--group", "billing", "--topics", "orders, invoices", "--bootstrap-servers", "kafka-1:9092,kafka-2:9092")
-MODES = {"push": ("--url", URL), "pull": ("--mode", "pull"), "relay": ("--mode", "relay")}
+MODES = {"push": ("--url", URL), "pull": ("--mode", "pull"), "relay": ("--mode", "relay"), "spark": ("--mode", "spark")}
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +80,18 @@ def test_the_next_commands_are_told() -> None:
         assert f"reconsume {command}" in shown.stderr
     assert "docker compose -f compose.yaml up" in shown.stderr
     assert "make image" in shown.stderr, "no registry has it"
+
+
+def test_for_spark_queries_there_is_no_sidecar_to_run_or_to_put_into_a_pod() -> None:
+    shown = reconsume("init", *COMMON, *MODES["spark"])
+    assert "reconsume topics apply" in shown.stderr
+    assert "rules_from('reconsume.yaml', name=…)" in shown.stderr
+    assert "reconsume run" not in shown.stderr
+    checked = reconsume("config", "check")
+    assert (checked.exit_code, "has no effect" in checked.stderr) == (0, False), checked.stderr
+    refused(reconsume("init", *COMMON, *MODES["spark"], "--compose", "--force"), "deliver.mode = spark")
+    for words in (["run"], ["drain"]):
+        refused(reconsume(*words), "deliver.mode = spark: Spark queries consume the group, and no sidecar runs")
 
 
 def test_a_dry_run_prints_and_writes_nothing() -> None:

@@ -92,7 +92,7 @@ def test_the_questions_are_asked_in_order(questions: Asked) -> None:
     questions.answer("consumer group", "billing")
     questions.answer("topics", "orders,invoices")
     questions.answer("brokers", "")
-    questions.answer("push (by HTTP requests)", "")
+    questions.answer("push (HTTP requests)", "")
     questions.answer("address", "")
     assert questions.end() == 0, questions.talk
     said = yaml.safe_load(Path("reconsume.yaml").read_text("utf-8"))
@@ -109,8 +109,8 @@ def test_a_wrong_answer_is_explained_and_asked_again(questions: Asked) -> None:
     questions.answer("topics", "orders")
     questions.answer("brokers", "kafka")
     questions.answer("brokers", "kafka:9092")
-    questions.answer("push (by HTTP requests)", "walk")
-    questions.answer("push (by HTTP requests)", "relay")
+    questions.answer("push (HTTP requests)", "walk")
+    questions.answer("push (HTTP requests)", "relay")
     assert questions.end() == 0, questions.talk
     assert yaml.safe_load(Path("reconsume.yaml").read_text("utf-8"))["deliver"] == {"mode": "relay"}
 

@@ -31,6 +31,7 @@ from tests.cli.test_inject import DEPLOYMENT, POD, SERVICE, WISH, inject, worklo
             "deliver.url = https://example.com/: is not on loopback",
         ),
         (DEPLOYMENT, ("--config-map", "x", "--mode", "shove"), "deliver.mode = shove: must be push or pull or relay"),
+        (DEPLOYMENT, ("--config-map", "x", "--mode", "spark"), "deliver.mode = spark: Spark queries consume the group"),
         (DEPLOYMENT, ("--config-map", "Not A Name"), "Not A Name: must be the name of a ConfigMap"),
         (DEPLOYMENT, ("--config-map", "x", "--topics", "{"), "topics"),
         (DEPLOYMENT, ("--config-map", "x", "--memory-limit", "much"), "memory-limit = much: must be like 256Mi"),

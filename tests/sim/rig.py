@@ -21,7 +21,7 @@ from reconsume.sidecar.core.ports import NoQueues, Ports, QueueReads, Reply
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.status import state_of
-from reconsume.sidecar.core.tag_filter import TagFilter
+from reconsume.topics.tags import TagFilter
 from tests.sim import samples
 from tests.sim.samples import ORDERS, WALL
 

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from pyspark.sql import SparkSession
+from msgspec.structs import replace
+from pyspark.sql import DataFrame, SparkSession
 
-from reconsume.spark.consumer.following import AFTER_FAILURE, EVERY, LONGEST_LINE, PolicyFollower
-from reconsume.spark.consumer.policy_topic import EARLIEST, PolicyNews, Said
+from reconsume.spark.consumer.following import (
+    AFTER_FAILURE,
+    EARLIEST,
+    EVERY,
+    LONGEST_LINE,
+    PolicyFollower,
+    PolicyNews,
+    Said,
+)
 from reconsume.spark.consumer.rules import Rules, build_rules
 from reconsume.topics.agreement import SettingsHeard, SettingsRecord, digest_of
+from reconsume.topics.hold_record import HoldHeard, HoldRecord
 from reconsume.topics.policy_record import InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
 
 RULES = build_rules("billing", ["orders"], ladder=["1s", "1m"], max_reconsume_times=2, name="ship")
-SESSION = cast(SparkSession, None)
-"""The reads are the test's, and nothing else asks for it."""
 
 
 def policy(**values: Any) -> PolicyHeard:
@@ -34,8 +42,9 @@ class Topic:
         self.topics = set(RULES.levels)
         self.reads: list[int] = []
         self.now = 100.0
-        clocks = {"clock": lambda: self.now, "wall": lambda: self.now}
-        self._follower = PolicyFollower(RULES, {}, read=self._read, are_missing=self._missing, **clocks)
+        self.slept: list[float] = []
+        read: dict[str, Any] = {"read": self._read, "are_missing": self._missing, "sleep": self._sleep}
+        self._follower = PolicyFollower(RULES, {}, **read, clock=lambda: self.now, wall=lambda: self.now)
 
     def instance(self, name: str, rank: int, **values: Any) -> None:
         """Have a sidecar say its settings; they are also those of the job where no value is given."""
@@ -44,17 +53,27 @@ class Topic:
         self.say(SettingsHeard(digest, settings))
         self.say(InstanceHeard(name, SubscriptionRecord({}, 0, settings=digest)))
 
-    def say(self, content: InstanceHeard | SettingsHeard) -> None:
+    def hold(self, ident: str, seconds: int, **what: Any) -> None:
+        """Have an operator hold something."""
+        begin = int(self.now * 1000)
+        self.say(HoldHeard(ident, HoldRecord(begin, begin + seconds * 1000, "why", "ann", **what)))
+
+    def say(self, content: InstanceHeard | SettingsHeard | HoldHeard) -> None:
         self.said.append(Said(content, int(self.now * 1000)))
 
     def rules(self, *records: PolicyHeard | str) -> Rules:
         """Add records, and return the rules of a batch that begins after the next read."""
         self.records += records
         self.now += AFTER_FAILURE if self.error else EVERY
-        return self._follower.rules(SESSION)
+        return self.at_once()
 
-    def at_once(self) -> Rules:
-        return self._follower.rules(SESSION)
+    def at_once(self, size: int = 0) -> Rules:
+        """Return the rules of a batch of so many records."""
+        return self._follower.rules(cast(DataFrame, SimpleNamespace(sparkSession=None, count=lambda: size)))
+
+    def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
 
     def _read(self, _session: SparkSession, topic: str, begin: int) -> PolicyNews:
         assert topic == "billing-RETRY-POLICY"
@@ -208,3 +227,68 @@ def test_settings_of_sidecars_that_cannot_be_are_skipped(topic: Topic, warnings:
     assert topic.rules().delays == (1_000, 7_000)
     topic.instance("pod-2", 3, ladder="steps")
     assert topic.rules().delays == (1_000, 7_000)
+
+
+def test_a_group_that_keeps_an_order_is_said_and_not_followed(topic: Topic, warnings: Callable[[], list[str]]) -> None:
+    assert topic.rules(policy(ordered_ladder=["10s"], max_reconsume_times=9)) is RULES
+    [line] = warnings()
+    assert "keeps the order" in line
+    assert topic.rules(policy(ordered_ladder=None, max_reconsume_times=9)).max_reconsume_times == 9
+
+
+# --- holds ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_hold_is_obeyed_from_the_next_read_until_its_end_or_its_release(topic: Topic) -> None:
+    topic.hold("a", 60, topic="orders")
+    topic.hold("b", 3_600, all=True)
+    assert [hold.what for hold in topic.rules().holds] == ["topic=orders", "all"]
+    assert topic.rules() is topic.at_once(), "the functions of the workers are made once"
+    topic.now += 60
+    [hold] = topic.at_once().holds
+    assert hold.all, "the end of the other one needs no record"
+    topic.say(HoldHeard("b", replace(hold, released_by="bob", released_at=1)))
+    assert topic.rules() == RULES
+
+
+def test_a_hold_that_cannot_end_in_time_is_not_obeyed_and_one_that_was_deleted_is_over(topic: Topic) -> None:
+    topic.hold("a", 8 * 86_400, all=True)
+    assert topic.rules().holds == ()
+    topic.hold("b", 60, all=True)
+    assert len(topic.rules().holds) == 1
+    topic.say(HoldHeard("b", None))
+    assert topic.rules().holds == ()
+
+
+def test_holds_go_on_while_the_topic_cannot_be_read_and_where_it_was_made_anew(topic: Topic) -> None:
+    topic.hold("a", 3_600, all=True)
+    held = topic.rules(policy(max_reconsume_times=3)).holds
+    assert held
+    topic.error = OSError("no answer")
+    assert topic.rules().holds == held
+    topic.error = None
+    topic.records.clear()
+    topic.now += AFTER_FAILURE
+    assert topic.rules().holds == held
+
+
+# --- rates ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_begins_when_the_one_before_has_had_its_time_and_a_new_rate_counts_at_once(topic: Topic) -> None:
+    """Given 10 records a second, then 300 records take 30 s, and less as soon as the policy allows more."""
+    topic.rules(policy(rate="10/s"))
+    topic.at_once(size=300)
+    began = topic.now
+    topic.at_once(size=300)
+    assert topic.now == pytest.approx(began + 30)
+    assert max(topic.slept) <= EVERY, "a change is noticed meanwhile"
+    began = topic.now
+    topic.records.append(policy(rate="100/s"))
+    topic.at_once()
+    assert began + 3 <= topic.now <= began + 3 + 2 * EVERY
+    topic.rules(policy())
+    topic.slept.clear()
+    topic.at_once(size=300)
+    topic.at_once(size=300)
+    assert topic.slept == [], "without a rate nothing waits"

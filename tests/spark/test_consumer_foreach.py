@@ -23,6 +23,7 @@ from reconsume.spark.consumer import (
 )
 from reconsume.spark.consumer.foreach import BatchLog, CurrentWorks, StopAt, Write, batch_function, check_frame
 from reconsume.spark.consumer.handling import BatchHandler, Handler, Note
+from reconsume.spark.consumer.metrics import QueryMetrics
 from reconsume.spark.consumer.streams import with_batch_time
 from reconsume.spark.consumer.transactions import Done, End, unpack
 from reconsume.spark.consumer.workers import BATCH_TIME, COLUMNS, died, works_of
@@ -121,7 +122,7 @@ def handling(
 ) -> Callable[[DataFrame, int], None]:
     """What `for_each_record` returns, but for what writes."""
     current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), RULES, None)
-    return batch_function(current, write, stop, report)
+    return batch_function(current, write, stop, QueryMetrics(RULES), report)
 
 
 def headers_of(row: dict[str, Any]) -> Headers:

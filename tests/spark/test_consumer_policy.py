@@ -42,7 +42,7 @@ def following(spark: SparkSession, group: GroupTopics) -> Callable[[], Rules]:
     clock = iter(range(0, 10_000, 100))
     kafka = {"bootstrap.servers": group.bootstrap}
     follower = PolicyFollower(rules_of(group), kafka, clock=lambda: float(next(clock)))
-    return lambda: follower.rules(spark)
+    return lambda: follower.rules(spark.range(0))
 
 
 def test_hostile_records_stop_nothing_and_the_last_good_policy_holds(
@@ -115,11 +115,11 @@ def test_the_rights_that_are_planned_are_enough_to_follow(
     follower = PolicyFollower(rules_of(group), kafka, clock=lambda: float(next(clock)))
     write(group, b"{}", b"instance/a")
     set_policy(group, ladder=["3s"], levels=["1s", "2s", "3s"])
-    changed = follower.rules(spark)
+    changed = follower.rules(spark.range(0))
     assert changed.ladder.delays == (3_000,), "it may write to the new level, and not read it"
     guarded.forbid_all("service")
     set_policy(group, max_reconsume_times=9)
-    assert follower.rules(spark) is changed
+    assert follower.rules(spark.range(0)) is changed
     [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "cannot be read, the last known one applies" in line
 

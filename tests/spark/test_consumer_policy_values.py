@@ -10,8 +10,7 @@ from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.settings.group_policy import overridden, policy_values
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import build_policy
-from reconsume.spark.consumer.policy_values import KEYS, RetryTerms
-from reconsume.spark.consumer.rules import Rules, build_rules, with_policy
+from reconsume.spark.consumer.rules import KEYS, RetryTerms, Rules, build_rules, with_policy
 from tests.support.sidecar.settings import good
 
 RULE = {"name": "busy", "reasons": ["http-409"], "ladder": ["1m", "90s"], "max_age": "1h"}
@@ -26,6 +25,8 @@ TAKEN: list[dict[str, Any]] = [
     {"max_age": "3650d", "jitter": "50%"},
     {"max_age": None, "jitter": "0%", "rules": []},
     {"rules": [RULE, {"name": "end", "topics": ["orders", "b-*"], "dead_letter": True}]},
+    {"rate": "5/h", "group_rate": "100/s"},
+    {"rate": None, "group_rate": "600/m"},
     {"rules": [{"name": "n", "ladder": None, "max_reconsume_times": 3, "max_age": None}], "max_age": "2h"},
 ]
 REFUSED: list[dict[str, Any]] = [
@@ -37,6 +38,8 @@ REFUSED: list[dict[str, Any]] = [
     *({"levels": value} for value in ("steps", [], ["10s", "5s"], ["1s", "1s"], 3)),
     *({"max_age": value} for value in ("0s", "3651d", 5, "soon")),
     *({"jitter": value} for value in ("51%", "5", 5, "-1%", None)),
+    *({"rate": value} for value in ("5", 5, "0/s", "5/d", "")),
+    *({"group_rate": value} for value in ("2000000/s", True)),
     *({"rules": value} for value in (None, {}, [{}], [RULE, RULE], ["busy"], [{"name": f"r{n}"} for n in range(65)])),
     *(
         {"rules": [{"name": "n", **more}]}
@@ -76,7 +79,11 @@ def rules() -> Rules:
 def test_a_policy_says_the_same_to_both(settings: Settings, rules: Rules, values: dict[str, Any]) -> None:
     ours, theirs = with_policy(rules, values), build_policy(overridden(settings, values), "spark")
     for name in (*RetryTerms.__struct_fields__, "names", "topics"):
-        assert getattr(ours, name) == getattr(theirs, name), name
+        if name != "rate":
+            assert getattr(ours, name) == getattr(theirs, name), name
+    deliver = overridden(settings, values).deliver
+    rates = [rate for rate in (deliver.rate, deliver.group_rate) if rate is not None]
+    assert ours.rate == min(rates, key=lambda rate: rate.per_second, default=None), "a query is one instance"
 
 
 @pytest.mark.parametrize("values", REFUSED, ids=lambda values: str(values)[:60])

@@ -50,7 +50,7 @@ def test_a_query_without_a_sign_of_life_for_a_minute_is_reported(clock: Hand) ->
 def test_it_is_served_next_to_the_metrics(clock: Hand) -> None:
     metrics = JobMetrics(clock)
     metrics.alive()
-    metrics.groups(2, 1)
+    metrics.groups(("billing", "ship"), 1)
     port, end = metrics.serve("127.0.0.1", 0)
     try:
         assert answer(f"http://127.0.0.1:{port}/livez") == (200, "alive\n")

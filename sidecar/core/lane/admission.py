@@ -12,7 +12,7 @@ from reconsume.sidecar.core.lane.partition import Because, FetchedRecords, LaneP
 from reconsume.sidecar.core.lane.paused import PausedPartitions
 from reconsume.sidecar.core.progress import Bounds
 from reconsume.sidecar.core.record import Now, Record
-from reconsume.sidecar.core.tag_filter import TagFilter
+from reconsume.topics.tags import TagFilter
 
 
 class LaneOptions(NamedTuple):

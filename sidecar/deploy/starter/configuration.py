@@ -17,7 +17,8 @@ from reconsume.sidecar.settings.yaml_text import read_yaml
 SERVERS = ("kafka", "bootstrap.servers")
 URL = ("deliver", "url")
 SERVER = re.compile(r"(?:[A-Za-z0-9._-]{1,255}|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})")
-PULL, RELAY = "pull", "relay"
+PULL, RELAY, SPARK = "pull", "relay", "spark"
+SIDECARS = ("push", PULL, RELAY)
 Path = tuple[str, ...]
 
 
@@ -73,6 +74,7 @@ LINES = (
     Line(("deliver", "mode"), "The sidecar posts each record to the service.", ("push",)),
     Line(("deliver", "mode"), "The service asks the sidecar's API for records.", (PULL,)),
     Line(("deliver", "mode"), "The service reads Kafka itself, and posts its failures to the sidecar.", (RELAY,)),
+    Line(("deliver", "mode"), "Spark queries consume the group; `rules_from` reads this file.", (SPARK,)),
     Line(
         URL,
         "The service's address. A 2xx response means done, any other a retry, except 429 and in an outage.",
@@ -89,9 +91,9 @@ LINES = (
     Line(("retry",), "How often and when a failed record is delivered again."),
     Line(("retry", "max_reconsume_times"), "Retries after the first delivery; then the record goes to the DLQ."),
     Line(("retry", "ladder"), "The waits: rocketmq (10s to 2h), pulsar (1s to 30m), or a list like [10s, 1m, 1h]."),
-    Line(("api",), "Where the sidecar itself listens."),
-    Line(("api", "listen"), "The API for the service next to it."),
-    Line(("api", "probe_listen"), "Probes and metrics for the kubelet and Prometheus."),
+    Line(("api",), "Where the sidecar itself listens.", SIDECARS),
+    Line(("api", "listen"), "The API for the service next to it.", SIDECARS),
+    Line(("api", "probe_listen"), "Probes and metrics for the kubelet and Prometheus.", SIDECARS),
     Line(("operators",), "Who may change the group by the API and the dashboard: hold, settle, redrive."),
     Line(
         ("operators", "token_file"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from reconsume.sidecar.deploy.starter.configuration import PULL, RELAY, Answers
+from reconsume.sidecar.deploy.starter.configuration import PULL, RELAY, SPARK, Answers
 from reconsume.topics.masking import url_without_secrets
 
 IMAGE = "python:3.13-slim-trixie"
@@ -74,7 +74,11 @@ def address_of(answers: Answers) -> tuple[str, int]:
 
 
 def placeholder_faults(answers: Answers) -> list[str]:
-    """Return a sentence if no placeholder can be made for a service at this address."""
+    """Return a sentence if no placeholder can be made: for a service at this address, or for Spark queries."""
+    if answers.mode == SPARK:
+        return [
+            "deliver.mode = spark: Spark queries have no sidecar and no pod here; leave out --compose and --kubernetes"
+        ]
     if answers.mode == "push" and (answers.url.startswith("unix:") or ":" in address_of(answers)[0]):
         text = "a placeholder is made for a service at 127.0.0.1 or localhost; leave out --compose and --kubernetes"
         return [f"deliver.url = {url_without_secrets(answers.url)[:60]}: {text}"]

@@ -288,7 +288,7 @@ def tried(target: Target, settings: Settings, topic: Subscription, access: Acces
         concurrency=1,
         forward_headers=deliver.forward_headers,
         verdict_bodies=deliver.verdicts == "all",
-        failure_text=deliver.failure_text,
+        failure_text=deliver.response_text,
         content_type=deliver.content_type if topic.content_type is None else topic.content_type,
         envelope=deliver.envelope or deliver.batch.max_size > 1,
         dead_letter_statuses=frozenset(deliver.dead_letter_statuses),

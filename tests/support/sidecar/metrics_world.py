@@ -13,14 +13,13 @@ from reconsume.sidecar.core.lane.admission import LaneOptions
 from reconsume.sidecar.core.lane.in_place_queues import OrderBy
 from reconsume.sidecar.core.lane.lane import Lane
 from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
-from reconsume.sidecar.core.outcome import Outcome
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import NoDelivery, Ports, Reply
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Now, Partition, Record
-from reconsume.sidecar.core.tag_filter import TagFilter
 from reconsume.sidecar.core.undelivered import Undelivered
 from reconsume.sidecar.delivery.push.pool import DURATION_BOUNDS
 from reconsume.sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
@@ -30,6 +29,7 @@ from reconsume.topics.levels import TABLE, build_ladder
 from reconsume.topics.names import Names
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import Order
+from reconsume.topics.tags import TagFilter
 
 ROOM = 1 << 20
 START = Now(1_763_690_000_000, 1_000)
@@ -203,3 +203,16 @@ def parked(topic: str, offset: int, key: bytes) -> Record:
 def retried(topic: str, offset: int, due_at: int, appended: int) -> Record:
     life = RetryState(f"orders:0:{offset}", "orders", 1, 0, due_at, appended, appended, "http-500")
     return Record(Partition(topic, 0), offset, 1, appended, b"k", b"v", [], life)
+
+
+def a_world_at_work() -> World:
+    """One that has a sample of everything."""
+    world = World()
+    world.told["view_lag"] = 1
+    world.ends[Partition("orders", 0)] = 9
+    world.give(world.main, "orders", *(fresh("orders", offset) for offset in range(3)))
+    for outcome in (COMMITTED, Failed("http-500"), Rejected("http-422")):
+        world.outside.answer(outcome)
+    for _ in range(2):  # the first failure went at once, the refusal after it
+        world.commit(world.main)
+    return world

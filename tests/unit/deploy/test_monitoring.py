@@ -14,8 +14,6 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from reconsume.sidecar.core.outcome import COMMITTED, Failed, Rejected
-from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.groups.survey import Backlog, GroupRow
 from reconsume.sidecar.ui.groups_app import RowsCollector
 from reconsume.spark.job.metrics import JobMetrics
@@ -32,7 +30,7 @@ from tests.support.kubernetes.promql import (
     faults,
     uses,
 )
-from tests.support.sidecar.metrics_world import World, fresh
+from tests.support.sidecar.metrics_world import World, a_world_at_work
 
 ROOT = Path(__file__).parents[3]
 RUNBOOK = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
@@ -44,19 +42,6 @@ reconsume_x_total{topic="a"} 1
 # TYPE reconsume_y gauge
 reconsume_y{level="a"} 1
 """
-
-
-def a_world_at_work() -> World:
-    """One that has a sample of everything."""
-    world = World()
-    world.told["view_lag"] = 1
-    world.ends[Partition("orders", 0)] = 9
-    world.give(world.main, "orders", *(fresh("orders", offset) for offset in range(3)))
-    for outcome in (COMMITTED, Failed("http-500"), Rejected("http-422")):
-        world.outside.answer(outcome)
-    for _ in range(2):  # the first failure went at once, the refusal after it
-        world.commit(world.main)
-    return world
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +63,7 @@ def the_views_job() -> CollectorRegistry:
     """What the Spark job exports."""
     metrics = JobMetrics()
     metrics.lost("billing-RETRY-EVENTS", 1)
+    metrics.groups(["billing"], 0)
     return metrics.registry
 
 
@@ -167,6 +153,18 @@ def test_an_alert_is_routed_by_labels_of_the_configuration_and_by_no_name_of_a_j
     assert "reconsume_info" in expression
     assert all(label in expression for label in GIVEN)
     assert re.search(r"job\s*[=!]", expression) is None
+
+
+def test_each_alarm_of_a_page_is_an_alert() -> None:
+    """A page that says when to be alarmed names the rule that does it."""
+    told = [
+        (page.name, line)
+        for page in (ROOT / "docs").glob("*.md")
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\balarm (when|after|if)\b", line, re.IGNORECASE)
+    ]
+    assert len(told) >= 3
+    assert [one for one in told if not alerts().keys() & set(re.findall(r"`(Reconsume\w+)`", one[1]))] == []
 
 
 def test_no_alert_waits_long_on_what_a_restart_resets() -> None:

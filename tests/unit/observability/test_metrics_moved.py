@@ -24,9 +24,9 @@ from reconsume.sidecar.core.outcome import (
     label_of,
 )
 from reconsume.sidecar.core.record import Now, Partition, Record
-from reconsume.sidecar.core.tag_filter import TagFilter
 from reconsume.sidecar.observability.metrics import TRANSACTION_RESULTS
 from reconsume.topics.rates import Rate
+from reconsume.topics.tags import TagFilter
 from tests.support.sidecar.metrics_world import START, World, fresh, parked, queued, retried
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"

@@ -10,10 +10,12 @@ from reconsume.topics.names import Names
 
 PUSH = GroupShape(Names("billing"), ("orders",), (10_000,))
 RELAY = GroupShape(Names("billing"), ("orders",), (10_000,), mode="relay")
+OF_SPARK = GroupShape(Names("billing"), ("orders",), (10_000,), mode="spark")
 BROADCAST = GroupShape(Names("billing"), ("orders",), (10_000,), broadcast=True)
 EVERY = [
     PUSH,
     RELAY,
+    OF_SPARK,
     BROADCAST,
     GroupShape(Names("billing", "{topic}-{group}"), ("orders", "bills"), (1_000,), view=True),
 ]
@@ -103,6 +105,23 @@ def test_a_service_meets_kafka_in_relay_mode_alone() -> None:
     }
 
 
+def test_in_mode_spark_the_service_is_the_queries_and_there_is_no_sidecar() -> None:
+    assert words(User.SIDECAR, OF_SPARK) == set()
+    assert words(User.SERVICE, OF_SPARK) == {
+        "READ on topic orders",
+        "READ on topic billing-RETRY",
+        "READ on topic billing-RETRY-10s",
+        "WRITE on topic billing-RETRY-10s",
+        "DESCRIBE_CONFIGS on topic billing-RETRY-10s",
+        "WRITE on topic billing-DLQ",
+        "WRITE on topic billing-RETRY-EVENTS",
+        "READ on topic billing-RETRY-POLICY",
+        "WRITE on topic billing-RETRY-POLICY",
+        "READ on group billing-SPARK-*",
+        "WRITE on transactional-id billing-SPARK-*",
+    }
+
+
 def test_the_views_job_reads_events_alone_and_tells_how_far() -> None:
     assert words(User.SPARK, replace(PUSH, source="spark")) == {
         "READ on topic billing-RETRY-EVENTS",
@@ -111,7 +130,7 @@ def test_the_views_job_reads_events_alone_and_tells_how_far() -> None:
     }
 
 
-@pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "broadcast", "prefixed"])
+@pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "spark", "broadcast", "prefixed"])
 @pytest.mark.parametrize("user", list(User))
 def test_nobody_writes_main_topics_and_no_prefix_reaches_a_topic(user: User, group: GroupShape) -> None:
     rights = permissions_of(user, group)
@@ -120,12 +139,12 @@ def test_nobody_writes_main_topics_and_no_prefix_reaches_a_topic(user: User, gro
     assert not [right for right in rights if right.prefixed and right.resource is Resource.TOPIC]
 
 
-@pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "broadcast", "prefixed"])
+@pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "spark", "broadcast", "prefixed"])
 def test_the_ui_changes_nothing(group: GroupShape) -> None:
     assert {right.operation for right in permissions_of(User.UI, group)} <= {"READ", "DESCRIBE", "DESCRIBE_CONFIGS"}
 
 
-@pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "broadcast", "prefixed"])
+@pytest.mark.parametrize("group", EVERY, ids=["push", "relay", "spark", "broadcast", "prefixed"])
 @pytest.mark.parametrize("user", list(User))
 def test_no_right_is_listed_that_another_one_carries(user: User, group: GroupShape) -> None:
     rights = set(permissions_of(user, group))

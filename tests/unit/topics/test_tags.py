@@ -7,7 +7,7 @@ import pytest
 from reconsume.sidecar.core.outcome import COMMITTED
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.core.tag_filter import TagFilter, parse_tags
+from reconsume.topics.tags import TagFilter, parse_tags
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reconsume.sidecar.core.record import Record
+from reconsume.topics.attempt import ReadRecord
 
 HEADER = "TAGS"
+FORM = r"\*|[^\s|*]+(?:\s*\|\|\s*[^\s|*]+)*"
+"""The form of an expression."""
+
+
+def check_once(text: str) -> str:
+    """Return an expression. Raises ValueError if a tag is in it twice."""
+    names = [name.strip() for name in text.split("||")]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"has {twice} twice; leave one of them out")
+    return text
 
 
 def parse_tags(text: str) -> frozenset[bytes] | None:
@@ -20,7 +30,7 @@ class TagFilter:
     def __init__(self, tags: Mapping[str, frozenset[bytes] | None]) -> None:
         self._tags = tags
 
-    def __call__(self, record: Record) -> bool:
+    def __call__(self, record: ReadRecord) -> bool:
         """Return whether the group wants the record.
 
         A record without a tag is wanted only by `*`. Of several tags one is enough.

@@ -1,0 +1,158 @@
+"""A Spark job reads the group's reconsume.yaml as a sidecar does: it takes the same, and refuses the rest by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings import load
+from reconsume.sidecar.settings.deliver import Deliver, Subscription
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.policy import build_policy
+from reconsume.sidecar.settings.sections import Retry
+from reconsume.spark.consumer.rules import DELIVER, OF_RETRY, OF_TOPIC, SECTIONS, RetryTerms, Rules, rules_from
+from reconsume.topics.tags import parse_tags
+
+GOOD: dict[str, Any] = {
+    "group": "billing",
+    "topics": ["orders", "bills"],
+    "kafka": {"bootstrap.servers": "localhost:9092"},
+    "deliver": {"mode": "spark"},
+}
+TAKEN: list[dict[str, Any]] = [
+    {},
+    {"retry": None},
+    {"topic_prefix": "{topic}-{group}"},
+    {"topics": [{"name": "orders", "tags": "TagA||TagB"}, {"name": "bills", "tags": "*"}, "third"]},
+    {"deliver": {"mode": "spark", "rate": "100/s", "group_rate": "600/m", "failure_text": "none"}},
+    {"deliver": {"mode": "spark", "failure_text": "message", "order": "none", "broadcast": False}},
+    {"deliver": {"mode": "spark", "url": "http://127.0.0.1:1/", "failure_text": None}},
+    {"deliver": {"mode": "relay"}},
+    {"deliver": {"url": "http://127.0.0.1:1/", "failure_text": "problem", "rate": "5/h"}},
+    {"retry": {"ladder": ["1s", "1m"], "levels": "table", "max_reconsume_times": 3}},
+    {"retry": {"ladder": {"initial": "1s", "max": "1h"}, "levels": ["5s", "1m"], "unknown_topic": "2h"}},
+    {
+        "retry": {
+            "rules": [{"name": "busy", "reasons": ["http-409"], "ladder": ["1m"]}],
+            "max_age": "3d",
+            "jitter": "9%",
+        }
+    },
+    {"view": True, "api": None, "labels": {"team": "payments"}, "retry": {"share": "20%", "max_deaths": 5}},
+]
+REFUSED: list[dict[str, Any]] = [
+    {"grup": "x"},
+    {"group": 12},
+    {"group": "billing-DLQ"},
+    {"topics": []},
+    {"topics": "orders"},
+    {"topics": ["orders", "orders"]},
+    {"topics": [{"name": "orders", "tag": "A"}]},
+    {"topics": [{"name": "orders", "tags": "A|B"}]},
+    {"topics": [{"name": "orders", "tags": "A||A"}]},
+    {"topics": [{"name": "orders", "tags": None}]},
+    {"topics": ["billing-RETRY"]},
+    {"topic_prefix": "x"},
+    {"retry": {"max_reconsume_time": 3}},
+    {"retry": {"max_reconsume_times": "3"}},
+    {"retry": {"ladder": None}},
+    {"retry": {"jitter": "9"}},
+    {"retry": {"unknown_topic": "0s"}},
+    {"retry": {"understand": ["pulsar"]}},
+    {"retry": []},
+    {"deliver": {"mode": "sparks"}},
+    {"deliver": {"mode": "spark", "rat": "1/s"}},
+    {"deliver": {"mode": "spark", "rate": "1"}},
+    {"deliver": {"mode": "spark", "failure_text": "problem"}},
+    {"deliver": {"mode": "spark", "order": "key"}},
+    {"deliver": {"mode": "spark", "broadcast": True}},
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "reconsume.yaml"
+
+
+def written(file: Path, more: dict[str, Any]) -> Path:
+    file.write_text(yaml.safe_dump({**GOOD, **more}), encoding="utf-8")
+    return file
+
+
+def assert_alike(rules: Rules, settings: Settings) -> None:
+    theirs = build_policy(settings, "spark")
+    for name in (*RetryTerms.__struct_fields__, "names", "topics", "unknown_topic"):
+        if name != "rate":
+            assert getattr(rules, name) == getattr(theirs, name), name
+    deliver = settings.deliver
+    rates = [rate for rate in (deliver.rate, deliver.group_rate) if rate is not None]
+    assert rules.rate == min(rates, key=lambda rate: rate.per_second, default=None)
+    assert rules.tags == {one.name: tags for one in settings.topics if (tags := parse_tags(one.tags)) is not None}
+    assert rules.failure_text == ("none" if deliver.failure_text == "none" else "message")
+
+
+@pytest.mark.parametrize("more", TAKEN, ids=str)
+def test_a_configuration_says_the_same_to_both(file: Path, more: dict[str, Any]) -> None:
+    rules = rules_from(written(file, more), name="ship")
+    assert_alike(rules, load(file, (), {}))
+    assert (rules.name, rules.instance) == ("ship", "spark/ship")
+    assert rules.private_group == "billing-SPARK-ship"
+
+
+@pytest.mark.parametrize("more", REFUSED, ids=str)
+def test_a_configuration_that_one_refuses_the_other_refuses_too(file: Path, more: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        load(written(file, more), (), {})
+    with pytest.raises(ValueError, match=r"reconsume\.yaml: ") as refused:
+        rules_from(file, name="ship")
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"deliver": {"url": "http://127.0.0.1:1/", "order": "key"}}, "deliver.order: the group keeps the order"),
+        (
+            {"deliver": {"url": "http://x", "order": "key"}, "retry": {"ordered_ladder": ["1s"]}},
+            "keeps the order",
+        ),
+        ({"deliver": {"url": "http://x", "broadcast": True}}, "deliver.broadcast: a broadcast has no consumer group"),
+        ({"retry": {"lader": ["1s"]}}, "retry.lader: there is no such setting"),
+        ({"group": None}, "group: must be a text"),
+    ],
+)
+def test_what_no_query_can_do_is_refused_by_its_name(file: Path, more: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        rules_from(written(file, more), name="ship")
+
+
+@pytest.mark.parametrize("text", ["group: [", "- group", "group: a\ngroup: b", "retry:\n  jitter: 1%\n  jitter: 2%"])
+def test_what_is_no_configuration_is_refused_by_both(file: Path, text: str) -> None:
+    file.write_text(f"{text}\n", encoding="utf-8")
+    with pytest.raises(ConfigError):
+        load(file, (), {})
+    with pytest.raises(ValueError, match=r"reconsume\.yaml: "):
+        rules_from(file, name="ship")
+
+
+def test_a_file_extends_its_base_as_a_sidecars_does(file: Path) -> None:
+    base = {"topics": ["old"], "retry": {"ladder": ["1s", "2s"], "jitter": "9%"}, "deliver": {"rate": "5/s"}}
+    (file.parent / "common.yaml").write_text(yaml.safe_dump(base), encoding="utf-8")
+    more = {"base": "common.yaml", "retry": {"ladder": {"initial": "7s", "max": "7s"}, "max_reconsume_times": 2}}
+    rules = rules_from(written(file, more), name="ship")
+    assert_alike(rules, load(file, (), {}))
+    assert (rules.topics, rules.jitter, rules.delays, rules.file) == (("orders", "bills"), 9, (7_000,), str(file))
+    (file.parent / "common.yaml").write_text("base: other.yaml\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="no base of its own"):
+        rules_from(file, name="ship")
+
+
+def test_the_keys_that_a_job_knows_are_those_of_the_table_of_settings() -> None:
+    assert set(SECTIONS) == Settings.rows().keys()
+    assert set(DELIVER) == Deliver.rows().keys()
+    assert set(OF_RETRY) == Retry.rows().keys()
+    assert set(OF_TOPIC) == Subscription.rows().keys()
