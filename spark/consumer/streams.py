@@ -94,8 +94,12 @@ def read_gated(
 def make_known(session: SparkSession, source: type[DataSource]) -> None:
     """Register a data source, unless Spark has found it by itself (see `pyspark_reconsume`).
 
-    Raises pyspark.errors.PySparkException if Spark refuses it for another reason.
+    Where both are there, Spark warns of it for each batch. A client of Spark Connect cannot ask. Raises
+    pyspark.errors.PySparkException if Spark refuses it for another reason.
     """
+    java = getattr(session, "_jsparkSession", None)
+    if java is not None and java.sessionState().dataSourceManager().dataSourceExists(source.name()):
+        return
     try:
         session.dataSource.register(source)
     except PySparkException as refused:
