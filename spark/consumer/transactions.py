@@ -296,9 +296,15 @@ class PartitionWriter:
         return refused[0] if refused else failure
 
     def _fence(self) -> Fence:
-        [committed] = self._reader.committed([TopicPartition(*self._source)], timeout=LIMIT)
-        if committed.error is not None:
-            raise KafkaException(committed.error)
+        try:
+            [committed] = self._reader.committed([TopicPartition(*self._source)], timeout=LIMIT)
+            failure = committed.error
+        except KafkaException as error:
+            failure = error.args[0]
+        if failure is not None:
+            # A missing right to the group is told by an event alone; the call runs into its timeout.
+            event = self._reader.poll(0)
+            raise KafkaException((event and event.error()) or failure)
         text = committed.metadata or ""
         return Fence(max(committed.offset, 0), int(text) if text.isdecimal() else None)
 
