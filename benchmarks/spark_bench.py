@@ -25,13 +25,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+import pyspark
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from reconsume.spark import schema, session, view
 from reconsume.spark.checkpoint import write_plainly
+from reconsume.spark.job import run
 
-QUIET = {"spark.log.level": "ERROR"}
 PERIOD = 0.1
 """Seconds between two looks at the processes."""
 BATCH, SMALL = 100_000, 1_000
@@ -103,7 +104,7 @@ QUERIES: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 
 def measure(query: str, folder: Path, keys: int, batches: int, small: int) -> Result:
     """Run one query over the input and take the figures of all batches but the first ones."""
-    spark = session.build("bench", jars=(), options=QUIET)
+    spark = session.build("bench", jars=(), options=run.settings(pyspark.__version__))
     source = spark.read.option("recursiveFileLookup", "true").parquet(str(folder)).schema
     options = {"maxFilesPerTrigger": "1", "recursiveFileLookup": "true"}
     raw = spark.readStream.schema(source).options(**options).parquet(str(folder))

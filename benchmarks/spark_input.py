@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from benchmarks.spark_bench import BATCH, QUIET, SMALL
+from benchmarks.spark_bench import BATCH, SMALL
 from reconsume.spark import session
 from reconsume.topics.events import State
 
@@ -53,7 +53,7 @@ def events_of(spark: SparkSession, ids: DataFrame, keys: int) -> DataFrame:
 
 def write(folder: Path, keys: int, batches: int, small: int) -> None:
     """The input as parquet files, one a batch: every key once, then random keys."""
-    spark = session.build("input", jars=(), options={**QUIET, "spark.sql.shuffle.partitions": "1"})
+    spark = session.build("input", jars=(), options={"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "1"})
     for number in range(max(1, keys // BATCH)):
         first = number * BATCH
         ids = spark.range(first, min(first + BATCH, keys)).select("id", fn.lit(1).alias("times"))

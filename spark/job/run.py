@@ -45,8 +45,14 @@ ENDINGS = (JobError, Py4JError, PySparkException, ConnectionError)
 """What ends the job in one sentence. If Java has died, any call of it raises an error of Py4J or of the connection."""
 
 
-def settings(spark_version: str) -> dict[str, str]:
+GC_OF_USERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+"""Variables by which users give options to Java."""
+
+
+def settings(spark_version: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return Spark's settings of the job; the user's override them."""
+    # A twentieth less CPU than G1 for each event. Java does not start with two collectors.
+    chosen = any("GC" in environ.get(name, "") for name in GC_OF_USERS)
     package = checkpoint.PACKAGES[0 if spark_version.startswith("4.0.") else 1]
     return {
         "spark.log.level": "ERROR",
@@ -55,6 +61,7 @@ def settings(spark_version: str) -> dict[str, str]:
         checkpoint.WRITTEN_BY: f"{package}.{checkpoint.PLAIN}",  # `write_plainly` says why
         # With the waits of a stop and a request that may be under way, it is less than END_SECONDS to the end.
         "spark.sql.streaming.stopTimeout": "4s",
+        **({} if chosen else {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}),
     }
 
 

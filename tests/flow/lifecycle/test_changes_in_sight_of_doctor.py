@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # re-exported silently
-
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics
-from tests.support.kafka.topic_io import SECONDS, Out, create_topic, dump, produce
+from tests.support.kafka.topic_io import Out, add_partitions, create_topic, dump, produce
 from tests.support.service.behaviours import FAIL, OK, by_name
 from tests.support.sidecar.cli import for_group
 from tests.support.sidecar.policy import CALM, with_policy
@@ -59,9 +57,7 @@ def test_more_partitions_and_another_topic_leave_nothing_to_repair_but_what_topi
     second.until(lambda: len(service.ledger.taken()) == 1, 60, "the record of the new topic is delivered")
     assert sidecar.stop().code == 0, "the roll-out is over"
     assert faults(tmp_path, wider) == []
-    admin = AdminClient({"bootstrap.servers": group.bootstrap})
-    for future in admin.create_partitions([NewPartitions(group.main, 4)]).values():
-        future.result(SECONDS)
+    add_partitions(group.bootstrap, group.main, 4)
     produce(group.bootstrap, group.main, [Out(b"late", partition=3)])
     second.until(lambda: len(service.ledger.taken()) == 2, 60, "the new partition is read")
     assert {check["check"] for check in faults(tmp_path, wider)} <= {"topics"}, "as `topics check` says"

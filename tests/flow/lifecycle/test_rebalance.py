@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.broker import group_protocol
 from tests.support.kafka.group_topics import GroupTopics, create_group
-from tests.support.kafka.topic_io import SECONDS, Out, produce
+from tests.support.kafka.topic_io import Out, add_partitions, produce
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
 from tests.support.proof.load import Load
@@ -104,8 +103,7 @@ def states(sidecar: SidecarProcess) -> set[str]:
 
 def add_partition(group: GroupTopics) -> None:
     """The main topic gets one more."""
-    admin = AdminClient({"bootstrap.servers": group.bootstrap})
-    admin.create_partitions([NewPartitions(group.main, PARTITIONS + 1)])[group.main].result(SECONDS)
+    add_partitions(group.bootstrap, group.main, PARTITIONS + 1)
 
 
 def test_partitions_change_hands_under_load_without_a_duplicate(

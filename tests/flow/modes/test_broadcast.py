@@ -7,14 +7,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
-    AdminClient,
-    NewPartitions,
-)
+from confluent_kafka.admin import AdminClient
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics
-from tests.support.kafka.topic_io import SECONDS, Out, create_topic, produce
+from tests.support.kafka.topic_io import SECONDS, Out, add_partitions, create_topic, produce
 from tests.support.service.behaviours import FAIL, OK, Answer, Behaviour, Request
 from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
@@ -134,8 +131,7 @@ def test_new_partitions_and_topics_are_read_from_their_beginning(
     sidecar = start_sidecar(group, f"{service.url}/pod-0", "pod-0", BROADCAST)
     sidecar.until(lambda: sidecar.status()["missing_topics"] == [group.mains[1]], 10, "one topic is missing")
     later = [Out(b"later:%d" % number, partition=1) for number in range(5)]
-    admin = AdminClient({"bootstrap.servers": group.bootstrap})
-    admin.create_partitions([NewPartitions(group.main, 2)])[group.main].result(SECONDS)
+    add_partitions(group.bootstrap, group.main, 2)
     create_topic(group.bootstrap, group.mains[1], 1)
     produce(group.bootstrap, group.main, later)
     produce(group.bootstrap, group.mains[1], [Out(b"other")])

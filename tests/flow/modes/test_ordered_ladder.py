@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import RETRY_BEHIND, RETRY_ORDER
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group, specs_of
-from tests.support.kafka.topic_io import SECONDS, Out, create_topic, dump, produce
+from tests.support.kafka.topic_io import Out, add_partitions, create_topic, dump, produce
 from tests.support.proof.audited import violations
 from tests.support.proof.ledger import FAILED, TOOK, Delivery, Ledger
 from tests.support.proof.load import Load
@@ -175,9 +174,7 @@ def test_while_a_queue_is_missing_only_the_keys_that_fail_wait(
     sidecar.until(lambda: len(service.ledger.taken()) == len(free), 20, "other keys go on")
     assert (len(service.ledger.of(ids[0])), len(service.ledger.of(ids[1]))) == (1, 0)
     if wide > 1:
-        request = [NewPartitions(group.queues[0], wide)]
-        admin = AdminClient({"bootstrap.servers": group.bootstrap})
-        admin.create_partitions(request)[group.queues[0]].result(SECONDS)
+        add_partitions(group.bootstrap, group.queues[0], wide)
     else:
         create_group(group, 1, leave_out=[topic for topic in _all(group) if topic not in group.queues])
     sidecar.until(lambda: len(service.ledger.taken()) == len(free) + 2, 40, "the failing key goes on")

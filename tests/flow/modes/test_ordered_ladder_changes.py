@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
 
 from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
@@ -16,7 +15,7 @@ from tests.flow.modes.test_ordered_absence import counts_of
 from tests.flow.modes.test_ordered_ladder import assert_in_order
 from tests.flow.modes.test_ordered_park import put
 from tests.support.kafka.group_topics import GroupTopics, create_group
-from tests.support.kafka.topic_io import SECONDS, Out, create_topic, delete_topics, dump, produce
+from tests.support.kafka.topic_io import Out, add_partitions, create_topic, delete_topics, dump, produce
 from tests.support.proof.audited import violations
 from tests.support.proof.ledger import TOOK
 from tests.support.proof.quiet import await_quiet
@@ -148,8 +147,7 @@ def test_what_waits_in_partitions_that_main_has_no_more_is_named_and_goes_on_onc
     checked = reconsume("topics", "check", "-c", file)
     assert (checked.exit_code, f"give {group.main} 2 partitions again" in checked.stdout) == (1, True), checked.output
     tried = len(service.ledger.of(head))
-    admin = AdminClient({"bootstrap.servers": group.bootstrap})
-    admin.create_partitions([NewPartitions(group.main, 2)])[group.main].result(SECONDS)
+    add_partitions(group.bootstrap, group.main, 2)
     sidecar.until(lambda: bool(service.ledger.of(behind)), 200, "what waits goes on")
     assert sidecar.stop().code == 0
     deliveries = service.ledger.of(head)

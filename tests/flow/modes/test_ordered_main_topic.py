@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.modes.test_ordered_park import put
 from tests.support.kafka.group_topics import create_group
-from tests.support.kafka.topic_io import SECONDS, Out, produce
+from tests.support.kafka.topic_io import SECONDS, Out, add_partitions, produce
 from tests.support.proof.audited import violations
 from tests.support.proof.ledger import Delivery
 from tests.support.proof.quiet import await_quiet
@@ -39,10 +39,10 @@ def test_partitions_are_added_under_waiting_keys_and_the_queue_gets_them_first_o
     """What fails in a partition that the queue lacks waits in memory, is tried once more if its owner is killed, and
     goes by the ladder as soon as the queue has the partition. The other partition's keys notice nothing."""
     group, bad = create_group(replace(new_group(), delays=(), queued=True), 1), BadFails()
-    service, admin = start_service(bad), AdminClient({"bootstrap.servers": group.bootstrap})
+    service = start_service(bad)
 
     def grow(topic: str) -> None:
-        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(SECONDS)
+        add_partitions(group.bootstrap, topic, 2)
 
     sidecar = start_sidecar(group, service.url, overrides=LADDER)
     old = put(group, (b"bad:0", b"a"), (b"behind:0", b"a"))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
+from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec  # type: ignore[attr-defined]  # re-exported without saying so
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.deadline import NotInTimeError, until
@@ -49,14 +49,24 @@ def create_topic(
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config or {}))
     admin.create_topics([new])[name].result(SECONDS)
+    _until_all_serve(admin, name, partitions)
 
+
+def add_partitions(bootstrap: str, topic: str, total: int) -> None:
+    """Widen a topic to this many partitions and wait until every one has a leader that serves."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(SECONDS)
+    _until_all_serve(admin, topic, total)
+
+
+def _until_all_serve(admin: AdminClient, topic: str, partitions: int) -> None:
     def led() -> bool:
-        topic = admin.list_topics(name, timeout=SECONDS).topics[name]
-        return len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values())
+        seen = admin.list_topics(topic, timeout=SECONDS).topics[topic]
+        return len(seen.partitions) == partitions and all(one.leader >= 0 for one in seen.partitions.values())
 
-    until(led, SECONDS, f"every partition of {name} has a leader")
-    places = [TopicPartition(name, number) for number in range(partitions)]
-    until(lambda: serve(admin, places), SECONDS, f"every leader of {name} serves")
+    until(led, SECONDS, f"every partition of {topic} has a leader")
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    until(lambda: serve(admin, places), SECONDS, f"every leader of {topic} serves")
 
 
 def serve(admin: AdminClient, places: Sequence[TopicPartition]) -> bool:

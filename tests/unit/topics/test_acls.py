@@ -100,6 +100,8 @@ def test_a_service_meets_kafka_in_relay_mode_alone() -> None:
         "WRITE on topic billing-DLQ",
         "WRITE on topic billing-RETRY-EVENTS",
         "READ on topic billing-RETRY-POLICY",
+        "READ on group billing-SPARK-*",
+        "WRITE on transactional-id billing-SPARK-*",
     }
 
 
