@@ -16,14 +16,11 @@ from reconsume.spark.consumer import (
     PolicyFollower,
     Record,
     Rules,
-    done_rows,
     due_rows,
     for_each_record,
-    kafka_writer,
-    passed_rows,
     read_gated,
-    retry_rows,
     rules_from,
+    write_rows,
 )
 from reconsume.topics.agreement import SettingsRecord, digest_of, render_settings, settings_key
 from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
@@ -76,7 +73,7 @@ class Job:
         return handle
 
     def _frames(self, rules: Rules, kafka: dict[str, str]) -> Callable[[DataFrame, int], None]:
-        follower, write_all = PolicyFollower(rules, kafka), kafka_writer(kafka)
+        follower = PolicyFollower(rules, kafka)
 
         def run(batch: DataFrame, _number: int) -> None:
             batch.persist()
@@ -87,7 +84,7 @@ class Job:
             is_bad = f.col("text").startswith("bad")
             failed = due.where(is_bad).select(batch.columns).withColumn("reason", f.lit("LookupError"))
             taken = due.where(~is_bad).select(batch.columns)
-            write_all(retry_rows(failed, now).unionByName(done_rows(taken, now)).unionByName(passed_rows(batch, now)))
+            write_rows(batch, failed, taken, now, kafka)
             due.unpersist()
             batch.unpersist()
 
