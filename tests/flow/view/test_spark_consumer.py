@@ -13,6 +13,7 @@ import pytest
 
 from reconsume.sidecar.java.jars import fetch
 from reconsume.sidecar.java.spark_job import lock_for
+from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.flow.view.spark_job import SparkJob, SparkProcess
 from tests.support.kafka.group_topics import GroupTopics, create_group
@@ -88,7 +89,7 @@ def evidence(
     folders = {name: tmp_path_factory.mktemp(name) for name in ("relay", "gated")}
     jobs = [SparkJob(f"examples.spark_{name}", new_group(), folder) for name, folder in folders.items()]
     for job in jobs:
-        create_group(job.group)
+        create_group(job.group, also=(Kind.POLICY,))
         produce_all(job.group)
     start_sidecar(jobs[0].group, "", overrides=RELAY)
     with SparkProcess(jobs, fetch(SPARK_LOCK), max_reconsume_times=RETRIES) as driver:
