@@ -19,7 +19,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' && $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test test-all soak-sim compat check docs reference charts bench bench-spark bench-everyday bench-peers clean packet-loss soak soak-view fuzz coverage release
+.PHONY: help demo demo-view test test-all soak-sim compat check docs reference charts bench bench-spark bench-everyday bench-peers clean packet-loss soak soak-view soak-spark fuzz coverage release
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -37,6 +37,7 @@ help:
 	@echo "make packet-loss  transactions whose ends are lost on the way, on Kafka 3.9 and 4.3, 20 minutes"
 	@echo "make soak     three nodes and three sidecars under a schedule of faults, 30 minutes, then checked: kills, pauses,"
 	@echo "              lost packets, roll-outs, cut logs, deleted topics, ...  make soak MINUTES=5 SEED=7 ARGS=\"--only pod-kill,node-kill\""
+	@echo "make soak-spark [ARGS=\"--kills 200 --seed 7\"]  a Spark consumer whose workers and driver are killed; each attempt counts once"
 	@echo "make soak-view  Spark's view of groups that come and go, while its job is killed, 20 minutes; judged at each rest"
 	@echo "make fuzz [MINUTES=5]  parsers of strangers' bytes, fed mutations; what breaks one is kept in tests/fuzz/corpus"
 	@echo "make coverage  what make test runs through of the core, the client of Kafka and the deliveries; 10 minutes"
@@ -133,6 +134,9 @@ packet-loss: $(READY)
 
 soak: $(READY)
 	@MINUTES="$(MINUTES)" SEED="$(SEED)" $(BIN)/python -m tests.soak $(ARGS)
+
+soak-spark: $(READY)
+	$(BIN)/python -m tests.soak_spark $(ARGS)
 
 soak-view: $(READY)
 	@MINUTES="$(MINUTES)" SEED="$(SEED)" $(BIN)/python -m tests.soak_view $(ARGS)

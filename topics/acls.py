@@ -2,7 +2,8 @@
 
 Pure. A right that Kafka implies is not listed: READ, WRITE and DELETE imply DESCRIBE, and WRITE on any topic implies
 IDEMPOTENT_WRITE on the cluster (KIP-679). So each right of a set is needed, and tests remove each one once. Names are
-literal, except transactional ids: a prefix `billing-RETRY` would also include the view and the policy.
+literal, except transactional ids and the private groups of Spark queries, whose names only the queries know: a prefix
+`billing-RETRY` would also include the view and the policy.
 """
 
 from __future__ import annotations
@@ -177,9 +178,8 @@ def query(group: GroupShape, *, gated: bool) -> Iterator[Permission]:
     yield from on_topics(group.levels, WRITE, *((READ, DESCRIBE_CONFIGS) if gated else ()))
     yield from on_topics(group.dlqs, WRITE)
     yield from on_topics([names.events, names.policy], READ, WRITE)
-    yield Permission(Resource.GROUP, names.spark_group(""), READ, prefixed=True)
     yield from (on_group(name, DESCRIBE) for name in ((names.group, names.retry_group) if gated else ()))
-    yield on_transactions(names.spark_group(""))
+    yield from consuming(names)
 
 
 def spark(group: GroupShape) -> Iterator[Permission]:
@@ -255,6 +255,12 @@ def following(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics([names.events, *group.rows], READ, DESCRIBE_CONFIGS)
     if group.rows:
         yield on_group(names.view_group, DESCRIBE)
+
+
+def consuming(names: Names) -> Iterator[Permission]:
+    """Yield the rights of each Spark query to its private group, and to the transactions that commit its progress."""
+    yield Permission(Resource.GROUP, names.spark_group(""), READ, prefixed=True)
+    yield on_transactions(names.spark_group(""))
 
 
 def redriving(names: Names) -> Iterator[Permission]:

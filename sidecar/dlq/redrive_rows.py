@@ -109,8 +109,8 @@ def redrive_rows(letters: DeadLetters, values: Mapping[str, bytes | None], who: 
             known.add(letter.id)
             copies += state is Eligibility.COPY
             if state is Eligibility.READY:
-                found = (letter.record.timestamp, letter.record.offset, letter.position)
-                newest[letter.id] = max(found, newest.get(letter.id, found))
+                age = (letter.record.timestamp, letter.record.offset, letter.position)
+                newest[letter.id] = max(age, newest.get(letter.id, age))
     by_position = {position: values[ident] for ident, (_, _, position) in newest.items()}
     counts = PlanCounts()
     if by_position and not dry_run:
@@ -130,11 +130,11 @@ def redrive_rows(letters: DeadLetters, values: Mapping[str, bytes | None], who: 
 
 def carry_out(lines: Iterable[bytes]) -> Result:
     """Do what the lines of stdin ask for. Raises ReconsumeError."""
-    asked = iter(lines)
-    task = msgspec.json.decode(next(asked), type=Task)
+    rest = iter(lines)
+    task = msgspec.json.decode(next(rest), type=Task)
     settings: Settings = load(Path(task.file)) if task.file else Layers(task.config).checked()
     expect_clients(settings.kafka)
-    values = read_rows(asked)
+    values = read_rows(rest)
     letters = DeadLetters(settings.kafka, build_policy(settings, f"{BY_REDRIVE}{task.who}"))
     if task.dry_run:
         return redrive_rows(letters, values, task.who, dry_run=True)

@@ -3,9 +3,9 @@
 `build_rules` describes the consumer group, or `rules_from`, which reads the group's reconsume.yaml. `read_relay` or
 `read_gated` returns a streaming DataFrame of the group's records. `for_each_record` returns the function for
 `foreachBatch` that calls the handler, for one record or for many. `retry` and `dead_letter` are the verdicts that a
-handler may return or raise. A job without a handler takes `due_rows` of a batch, and writes `retry_rows`, `done_rows`
-and `passed_rows`; `parsed` and `split` say which rows are good, and `PolicyFollower` has its rules. `redrive_rows`
-sends dead letters back.
+handler may return or raise. A job without a handler takes `due_rows` of a batch, and writes what became of them by
+`write_rows`; `parsed` and `split` say which rows are good, and `PolicyFollower` has its rules. `redrive_rows` sends
+dead letters back.
 
 What a handler needs is imported at once, and does without PySpark, so that handlers can be tested where there is none
 (`reconsume.spark.testing`). All else is imported at its first use.
@@ -24,9 +24,9 @@ from reconsume.spark.consumer.verdict import DeadLetter, Retry, dead_letter, ret
 if TYPE_CHECKING:
     from reconsume.spark.consumer.claim import RetriesOwnedError
     from reconsume.spark.consumer.following import PolicyFollower
-    from reconsume.spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record, kafka_writer
+    from reconsume.spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record
     from reconsume.spark.consumer.redrive import RedriveError, Redrives, redrive_rows
-    from reconsume.spark.consumer.rows import done_rows, due_rows, parsed, passed_rows, retry_rows, split
+    from reconsume.spark.consumer.rows import due_rows, parsed, split, write_rows
     from reconsume.spark.consumer.start import StartError
     from reconsume.spark.consumer.streams import read_gated, read_relay, with_batch_time
 
@@ -45,30 +45,27 @@ __all__ = [
     "TooManyFailuresError",
     "build_rules",
     "dead_letter",
-    "done_rows",
     "due_rows",
     "for_each_record",
     "forget_topics",
-    "kafka_writer",
     "parsed",
-    "passed_rows",
     "read_gated",
     "read_relay",
     "redrive_rows",
     "retry",
-    "retry_rows",
     "rules_from",
     "split",
     "with_batch_time",
+    "write_rows",
 ]
 
 NEED_MORE = {
     "claim": ("RetriesOwnedError",),
     "start": ("StartError",),
     "following": ("PolicyFollower",),
-    "foreach": ("Counts", "TooManyFailuresError", "for_each_record", "kafka_writer"),
+    "foreach": ("Counts", "TooManyFailuresError", "for_each_record"),
     "redrive": ("RedriveError", "Redrives", "redrive_rows"),
-    "rows": ("done_rows", "due_rows", "parsed", "passed_rows", "retry_rows", "split"),
+    "rows": ("due_rows", "parsed", "split", "write_rows"),
     "streams": ("read_gated", "read_relay", "with_batch_time"),
 }
 """The names of each module that imports PySpark or a Kafka client."""

@@ -135,7 +135,7 @@ class PolicyFollower:
         self._clock, self._wall = clock, wall
         self._pace = Pace(clock, sleep)
         self._next_read = float("inf") if kafka is None else clock()
-        self._told = Told()
+        self._state = LogState()
         self._policy: PolicyRecord | None = None
         """The policy in force."""
         self._warned = ""
@@ -155,7 +155,7 @@ class PolicyFollower:
         return self._rules
 
     def _obey_holds(self) -> None:
-        holds = self._told.holds_at(int(self._wall() * 1000))
+        holds = self._state.holds_at(int(self._wall() * 1000))
         if holds != self._rules.holds:
             what = "; ".join(f"{hold.what}, by {hold.who}" for hold in holds) or "nothing"
             _LOG.warning("%s", line_of(f"on hold: {what}"))
@@ -165,7 +165,7 @@ class PolicyFollower:
         """Read what is new and apply it. Whether it could be read."""
         try:
             news = self._news(session)
-            self._told.take(news)
+            self._state.take(news)
             against = self._apply(partial(self._are_missing, session))
         except Exception as error:  # noqa: BLE001 - whatever the client raises, a batch must not wait for the policy
             self._warn(f"the group's policy cannot be read, the last known one applies: {self._cause(error)}")
@@ -177,23 +177,23 @@ class PolicyFollower:
         """Read on, or from the first record if that fails: a topic that was made anew may be shorter."""
         topic = self._rules.names.policy
         try:
-            return self._read(session, topic, self._told.next_offset)
+            return self._read(session, topic, self._state.next_offset)
         except Exception:
-            if self._told.next_offset == EARLIEST:
+            if self._state.next_offset == EARLIEST:
                 raise
-            self._told = self._told.from_the_beginning()
+            self._state = self._state.from_the_beginning()
             return self._read(session, topic, EARLIEST)
 
     def _apply(self, are_missing: Callable[[Collection[str]], bool]) -> str:
         """Apply the newest settings and policy that can be, or return the reason against others; empty if all are."""
         against = ""
-        live = self._told.live(self._wall() * 1000)
+        live = self._state.live(self._wall() * 1000)
         for values in (*(one.record.values for one in live), {}):
-            for policy in (self._told.policy, self._policy):
+            for policy in (self._state.policy, self._policy):
                 fault = self._against(values, policy, are_missing)
                 if not fault:
                     self._policy = policy
-                    return against or self._told.fault
+                    return against or self._state.fault
                 against = against or fault
         return against
 
@@ -229,7 +229,7 @@ class PolicyFollower:
         self._warned = text
 
 
-class Told:
+class LogState:
     """What the control log has said so far, as much of it as a job obeys."""
 
     def __init__(self) -> None:
@@ -244,14 +244,14 @@ class Told:
         self._holds: dict[str, HoldRecord] = {}
         """The holds that were not released, by id. Some may be over."""
 
-    def from_the_beginning(self) -> Told:
+    def from_the_beginning(self) -> LogState:
         """Return what is still known if the topic was created again, and is read from its first record.
 
         Its holds go on: what an operator stopped must not begin because a topic is gone.
         """
-        told = Told()
-        told.policy, told.fault, told._holds = self.policy, self.fault, self._holds
-        return told
+        state = LogState()
+        state.policy, state.fault, state._holds = self.policy, self.fault, self._holds
+        return state
 
     def take(self, news: PolicyNews) -> None:
         """Take in what is new. Above a bound, the oldest are dropped."""

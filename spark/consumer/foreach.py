@@ -2,10 +2,12 @@
 
 Order within a batch: handle all rows, count and log what failed, check the share of failures, write, and then Spark
 commits the batch. A failure before the end repeats the whole batch. So records are handled at least once, and handlers
-must be idempotent.
+must be idempotent. Copies, events and progress are written in transactions (`transactions.py`), so that a repeated
+batch counts no attempt twice.
 
 All of this is on the driver, in one thread; `workers.py` handles the rows. What reaches the driver of a batch is one
-row: its counts, and the notes of its tasks, by which `BatchLog` says why records fail.
+row for each source partition: its counts, where it ends, and the notes of its tasks, by which `BatchLog` says why
+records fail. `write_rows` of `rows.py` comes to the same `settle`.
 """
 
 from __future__ import annotations
@@ -13,18 +15,21 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.types import Row
 
+from reconsume.spark.consumer.client import native_client
 from reconsume.spark.consumer.following import PolicyFollower
 from reconsume.spark.consumer.handling import ODD_KINDS, OUTCOMES, PASSED_OVER, BatchHandler, Handler, Note
 from reconsume.spark.consumer.metrics import QueryMetrics, metrics_at
 from reconsume.spark.consumer.rules import Rules
-from reconsume.spark.consumer.workers import BATCH_TIME, COLUMNS, Work, Works, died, works_of
+from reconsume.spark.consumer.transactions import BatchWriter, Done, End
+from reconsume.spark.consumer.workers import BATCH_TIME, COLUMNS, Works, died, works_of
 
 STOP_SHARE = 0.5
 """The default `stop_share`: a fraction of a batch's main records."""
@@ -32,25 +37,15 @@ STOP_COUNT = 100
 """The default `stop_count`: a number of main records."""
 LOG_EVERY = 60.0
 """Seconds between two lines about the same class of failures or the same kind of odd verdicts."""
+AGES = ("waited", "late")
+"""The ages in a result, of which `Counts` has the greatest."""
 MOST_LOGGED, MOST_NOTES = 1_000, 1_000
 """Classes whose last line is remembered, and notes of a batch that are taken."""
 
-PREFERRED: Mapping[str, str] = {
-    # The topic's own limit decides, not the client's default of 1 MiB. 31 MiB fit into the client's buffer of 32 MiB.
-    "max.request.size": str(31 * 1024 * 1024),
-}
-"""Settings of the Kafka producer that the caller's settings override."""
-REQUIRED: Mapping[str, str] = {"acks": "all", "enable.idempotence": "true"}
-"""Settings that the caller's settings never override: Spark commits a batch after its copies, so the copies must be
-stored."""
-
 _LOG = logging.getLogger("reconsume.spark")
 
-Write: TypeAlias = Callable[[DataFrame], None]
-"""A function that writes a DataFrame with the columns `workers.WRITE`, and returns when all rows are confirmed.
-
-The columns are topic STRING, key BINARY, value BINARY, and headers ARRAY<STRUCT<key: STRING, value: BINARY>>.
-"""
+Write: TypeAlias = Callable[[DataFrame, Sequence[End]], Sequence[Done]]
+"""A function that writes the results of a batch, which end so in its source partitions, as `BatchWriter.write`."""
 
 
 class Counts(NamedTuple):
@@ -72,7 +67,9 @@ class Counts(NamedTuple):
     - `odd`: the handler's answer was a mistake, or asked for a delay or level that is not allowed.
     - `fresh`: records that came from a main topic and were handled.
     - `fresh_failed`: those of `fresh` that are also in `failed`.
-    - `writes`: copies and events that the batch writes.
+    - `writes`: copies and events that the batch has written.
+    - `repeated`: records with copies or events that a try of the batch before had written already. Nothing was written
+      for them now.
     - `waited_ms`: for how long the oldest record of a main topic had waited, when the batch began.
     - `late_ms`: by how much the most overdue retry was late then.
     - `odd_kinds`: the numbers of `odd` by kind: `verdict-error`, `delay` and `level`, if they are above 0.
@@ -90,6 +87,7 @@ class Counts(NamedTuple):
     fresh: int = 0
     fresh_failed: int = 0
     writes: int = 0
+    repeated: int = 0
     odd_kinds: Mapping[str, int] = {}
     waited_ms: int = 0
     late_ms: int = 0
@@ -103,16 +101,31 @@ class TooManyFailuresError(RuntimeError):
     """Most new records of a batch failed. Nothing is written and the query ends; a restart handles the batch again."""
 
 
+class StopAt(NamedTuple):
+    """When a batch counts as an outage: at least `least` of its main records failed, and more than `share` of them."""
+
+    share: float = STOP_SHARE
+    least: int = STOP_COUNT
+
+    def check(self, counts: Counts) -> None:
+        """Raise TooManyFailuresError if the batch counts as an outage."""
+        if counts.fresh_failed >= max(self.least, 1) and counts.fresh_failed > self.share * counts.fresh:
+            raise TooManyFailuresError(
+                f"{counts.fresh_failed} of {counts.fresh} new records of batch {counts.batch} failed: what they need "
+                "is probably away, so nothing was written and no retry is spent; start the job again once it is back"
+            )
+
+
 def for_each_record(
     handler: Handler | None,
     rules: Rules,
-    kafka: Mapping[str, str] | None = None,
+    kafka: Mapping[str, str],
     *,
+    client: Mapping[str, str] | None = None,
     batch_handler: BatchHandler | None = None,
     follow: bool = True,
     stop_share: float = STOP_SHARE,
     stop_count: int = STOP_COUNT,
-    write: Write | None = None,
     report: Report | None = None,
     metrics: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
@@ -121,64 +134,86 @@ def for_each_record(
     - `handler` takes a `Record`. A returned value that is neither a verdict nor surely meant as one means success. Any
       exception but a verdict is a failure.
     - `rules` are the group's rules, from `build_rules`. The values of the group's policy go before them.
-    - `kafka` holds settings of Kafka's Java producer, as text by name, with `bootstrap.servers` among them. The policy
-      is read with them too.
+    - `kafka` holds settings of Kafka's Java client, as text by name, with `bootstrap.servers` among them. The policy is
+      read with them.
+    - `client` holds settings of librdkafka, as text by name, with which copies, events and progress are written; None:
+      what follows from `kafka`.
     - `batch_handler`, with None as the handler, takes many records in one call; see BatchHandler.
-    - `follow` False leaves the group's policy unread, as does `kafka` None.
+    - `follow` False leaves the group's policy unread.
     - `stop_share` (a fraction from 0 to 1) and `stop_count` (records) stop the query in an outage, see below.
-    - `write` replaces the writer to Kafka; see Write.
     - `report` takes the `Counts` of each batch after its writes.
     - `metrics`: the `host:port` at which Prometheus finds the query's metrics; see `metrics.py`.
 
     The function takes the batch's DataFrame and the batch's number. The DataFrame must have the columns that
     `read_relay`, `read_gated` and `with_batch_time` make.
 
-    Raises ValueError if `write` is None and `kafka` does not name `bootstrap.servers`, and unless there is one of the
-    two handlers. The function raises
-    TooManyFailuresError if at least `stop_count` main records and more than `stop_share` of them fail. A `stop_share`
-    of 1 switches this off. It raises ValueError if the DataFrame lacks a column, or if `spark.speculation` is on.
-    Errors of Spark, `write` and `report` are raised as they are.
+    Raises ValueError if no brokers are named or `kafka` cannot be translated for librdkafka, and unless there is one of
+    the two handlers. The function raises TooManyFailuresError if at least `stop_count` main records and more than
+    `stop_share` of them fail. A `stop_share` of 1 switches this off. It raises ValueError if the DataFrame lacks a
+    column, or if `spark.speculation` is on. Errors of Spark and `report` are raised as they are, a
+    `transactions.WriteError` of a worker among them.
     """
-    if write is None:
-        if not kafka or "bootstrap.servers" not in kafka:
-            raise ValueError("write the brokers of the copies as kafka={'bootstrap.servers': …}")
-        write = kafka_writer(kafka)
+    write = BatchWriter(rules, native_client(kafka, client)).write
     current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), rules, kafka if follow else None)
-    log = BatchLog()
     meter = QueryMetrics(rules) if metrics is None else metrics_at(metrics, rules)
+    return batch_function(current, write, StopAt(stop_share, stop_count), meter, report)
+
+
+def batch_function(
+    current: CurrentWorks, write: Write, stop: StopAt, meter: QueryMetrics, report: Report | None = None
+) -> Callable[[DataFrame, int], None]:
+    """Return the function for `foreachBatch`, which handles batches by `current` and writes their results."""
+    log = BatchLog()
 
     def run(frame: DataFrame, batch: int) -> None:
         check_frame(frame.columns, frame.sparkSession.conf.get("spark.speculation", "false"))
         works = current.works(frame)
         meter.begins()
         try:
-            run_with(works.usual, frame, batch)
+            counts = settle(works.usual(frame), batch, write, stop, log)
         except Exception as error:
             if not died(error):
                 raise
             # The same record would crash the worker at each repetition, and no batch would ever end.
             _LOG.warning(
-                "batch %d: a Python worker crashed; the batch is repeated, with its handlers in a child process", batch
+                "batch %d: a Python worker has ended; the batch is repeated, with its handlers in a child process",
+                batch,
             )
-            run_with(works.isolated, frame, batch)
-
-    def run_with(work: Work, frame: DataFrame, batch: int) -> None:
-        # Both the counts and the writes read the results. Without `persist` each of them would call the handlers.
-        results = work(frame).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            counts, notes = count(results, batch)
-            log.take(counts, notes)
-            check_share(counts, stop_share, stop_count)
-            if counts.writes:
-                write(results.select(f.explode("r.writes").alias("w")).select("w.*"))
-        finally:
-            results.unpersist()
-        _LOG.info("batch %d: %s", batch, counts)
+            counts = settle(works.isolated(frame), batch, write, stop, log)
         meter.took(counts)
         if report is not None:
             report(counts)
 
     return run
+
+
+def settle(
+    results: DataFrame,
+    batch: int,
+    write: Write,
+    stop: StopAt,
+    log: BatchLog | None = None,
+    check: Callable[[DataFrame], None] = lambda _results: None,
+) -> Counts:
+    """Count the results of a batch, check them, write them, and return the counts.
+
+    `check` sees the results before anything is written. Raises TooManyFailuresError, and what `check` and `write`
+    raise.
+    """
+    # Counts, checks and writes read the results. Without `persist` each of them would call the handlers.
+    results = results.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        counts, notes, ends = count(results, batch)
+        if log is not None:
+            log.take(counts, notes)
+        check(results)
+        stop.check(counts)
+        done = write(results, ends)
+    finally:
+        results.unpersist()
+    counts = counts._replace(writes=sum(one.written for one in done), repeated=sum(one.repeated for one in done))
+    _LOG.info("batch %d: %s", batch, counts)
+    return counts
 
 
 class CurrentWorks:
@@ -211,22 +246,36 @@ def check_frame(names: Collection[str], speculation: str | None) -> None:
         raise ValueError("spark.speculation runs a slow task twice, and with it its handlers: switch it off")
 
 
-def count(results: DataFrame, batch: int) -> tuple[Counts, list[Note]]:
-    """Handle all rows and return the counts, and notes of the tasks. One row reaches the driver, whatever the size of
-    the batch."""
+def count(results: DataFrame, batch: int) -> tuple[Counts, list[Note], list[End]]:
+    """Handle all rows and return the counts, notes of the tasks, and where the batch ends in each source partition.
+
+    One row for each source partition reaches the driver, whatever the size of the batch.
+    """
     outcomes = [
-        f.count_if(f.col("r.outcome") == name).alias(name) for name in (*OUTCOMES.values(), PASSED_OVER, "refused")
+        f.count_if(f.col("outcome") == name).alias(name) for name in (*OUTCOMES.values(), PASSED_OVER, "refused")
     ]
-    flags = [f.count_if(f.col(f"r.{name}")).alias(name) for name in ("failed", "fresh")]
-    flags.append(f.count_if(f.col("r.fresh") & f.col("r.failed")).alias("fresh_failed"))
-    kinds = [f.count_if(f.col("r.odd") == kind).alias(kind) for kind in ODD_KINDS]
-    writes = f.coalesce(f.sum(f.size("r.writes")), f.lit(0)).alias("writes")
-    ages = [f.coalesce(f.max(f"r.{name}"), f.lit(0)).alias(f"{name}_ms") for name in ("waited", "late")]
-    notes = f.slice(f.collect_list("r.note"), 1, MOST_NOTES).alias("notes")
-    row = results.agg(*outcomes, *flags, *kinds, *ages, writes, notes).collect()[0].asDict()
-    task_notes = [Note(note["key"], note["text"]) for note in row.pop("notes")]
-    odd_kinds = {kind: number for kind in ODD_KINDS if (number := row.pop(kind))}
-    return Counts(batch, **row, odd=sum(odd_kinds.values()), odd_kinds=odd_kinds), task_notes
+    flags = [f.count_if(f.col(name)).alias(name) for name in ("failed", "fresh")]
+    flags.append(f.count_if(f.col("fresh") & f.col("failed")).alias("fresh_failed"))
+    kinds = [f.count_if(f.col("odd") == kind).alias(kind) for kind in ODD_KINDS]
+    ages = [f.max(name).alias(f"{name}_ms") for name in AGES]
+    notes = f.slice(f.collect_list("note"), 1, MOST_NOTES).alias("notes")
+    end = [(f.max("offset") + 1).alias("until"), f.max("timestamp").alias("at"), f.sum("number").alias("writes")]
+    # In one partition: what is left of a row is small, and Spark's default would be 200 tasks.
+    narrow = results.select("topic", "partition", "offset", "timestamp", "r.*").drop("writes").repartition(1)
+    rows = narrow.groupBy("topic", "partition").agg(*outcomes, *flags, *kinds, *ages, notes, *end).collect()
+    sums: Counter[str] = Counter()
+    oldest = dict.fromkeys((f"{name}_ms" for name in AGES), 0)
+    task_notes: list[Note] = []
+    ends: list[End] = []
+    for row in map(Row.asDict, rows):
+        task_notes += [Note(note["key"], note["text"]) for note in row.pop("notes")]
+        ends.append(End(*(row.pop(name) for name in End._fields)))
+        oldest = {name: max(age, row.pop(name)) for name, age in oldest.items()}
+        sums.update(row)
+    odd_kinds = {kind: number for kind in ODD_KINDS if (number := sums.pop(kind, 0))}
+    writes = sum(end.writes for end in ends)
+    counts = Counts(batch, **sums, odd=sum(odd_kinds.values()), writes=writes, odd_kinds=odd_kinds, **oldest)
+    return counts, task_notes[:MOST_NOTES], ends
 
 
 class BatchLog:
@@ -271,27 +320,3 @@ class BatchLog:
             del self._logged[next(iter(self._logged))]
         self._logged[key] = now
         return True
-
-
-def check_share(counts: Counts, share: float, least: int) -> None:
-    """Raise TooManyFailuresError if at least `least` main records, and more than `share` of them, have failed."""
-    if counts.fresh_failed >= max(least, 1) and counts.fresh_failed > share * counts.fresh:
-        raise TooManyFailuresError(
-            f"{counts.fresh_failed} of {counts.fresh} new records of batch {counts.batch} failed: what they need is "
-            "probably away, so nothing was written and no retry is spent; start the job again once it is back"
-        )
-
-
-def kafka_writer(kafka: Mapping[str, str]) -> Write:
-    """Return a function that writes to Kafka with these settings of the Java producer."""
-    options = writer_options(kafka)
-
-    def write(frame: DataFrame) -> None:
-        frame.write.format("kafka").options(**options).save()
-
-    return write
-
-
-def writer_options(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of Spark's Kafka sink for these settings of the Java producer."""
-    return {f"kafka.{name}": value for name, value in {**PREFERRED, **kafka, **REQUIRED}.items()}

@@ -1,25 +1,28 @@
-"""The DataFrame form beside `for_each_record`: the rows to write for records that the caller's own frames have handled.
+"""The DataFrame form beside `for_each_record`: a batch as a table, and what became of its rows.
 
-For a job that handles a batch as a table, with joins and aggregates and no call for each record. Each function is
-DataFrame to DataFrame and evaluates nothing. What follows from an outcome `handling.py` decides, as for a handler.
+For a job that handles a batch with joins and aggregates and has no call for each record. `due_rows` are the rows that
+may be handled. The caller's own frames divide them into failed and taken ones, and `write_rows` writes the copies and
+events of the whole batch with its progress. What follows from an outcome `handling.py` decides, as for a handler.
 
-`parsed` and `split` divide a frame into good rows and failed ones, which have a `reason` for `retry_rows`. Both frames
-are evaluated from the same rows, so each row is in exactly one of them.
+`parsed` and `split` divide a frame into good rows and failed ones, which have a `reason`. Both frames are evaluated
+from the same rows, so each row is in exactly one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, IntegerType, LongType, Row, ShortType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, Row, ShortType, StringType, StructField, StructType
 
+from reconsume.spark.consumer.client import native_client
+from reconsume.spark.consumer.foreach import STOP_COUNT, STOP_SHARE, Counts, StopAt, settle
 from reconsume.spark.consumer.handling import (
     Failed,
     Outcome,
-    Written,
+    Result,
     after_handling,
     await_due,
     before_handling,
@@ -28,8 +31,9 @@ from reconsume.spark.consumer.handling import (
 )
 from reconsume.spark.consumer.record import for_handler, parse
 from reconsume.spark.consumer.rules import Rules
+from reconsume.spark.consumer.transactions import BatchWriter
 from reconsume.spark.consumer.verdict import USUAL_RETRY
-from reconsume.spark.consumer.workers import WRITE, column_of, columns
+from reconsume.spark.consumer.workers import Packed, column_of, columns, pack, results_of
 from reconsume.topics.durations import parse_duration
 
 PARSED, REASON = "parsed", "reason"
@@ -49,16 +53,17 @@ ATTEMPT = StructType(
 """What tells one attempt at a record from another."""
 OPTIONAL = {"reason": (StringType,), "delay": (StringType,), "level": (ShortType, IntegerType, LongType)}
 """The columns by which a failed row asks for a retry, each with the types that it may have."""
-WRITES = ArrayType(WRITE)
-
-Writes: TypeAlias = Callable[[Row], Sequence[Written]]
-"""A function that returns the records to write for a row."""
+DUE, HANDLED = "due", "handled"
+"""The outcome of a batch's row that may be handled, which `foreach.Counts` leaves out; and the column that is 1 for the
+results of handled rows, and 0 for those of the batch."""
 
 
 def due_rows(frame: DataFrame, rules: Rules) -> DataFrame:
     """Return the rows of a batch that may be handled, with `id`, `times`, `redrives` and `cycle` of `Record` added.
 
-    `frame` is a batch of `read_relay`, `read_gated` or `with_batch_time`. Left out is what `passed_rows` writes.
+    `frame` is a batch of `read_relay`, `read_gated` or `with_batch_time`. Left out are
+    records that have more than a second to wait, or that only another member of the group consumes, and those with
+    malformed headers. `write_rows` passes them on.
     """
 
     def attempt(row: Row) -> tuple[str, int, int, int] | None:
@@ -75,45 +80,65 @@ def due_rows(frame: DataFrame, rules: Rules) -> DataFrame:
     return rows.where(f.col("attempt").isNotNull()).select(*frame.columns, "attempt.*")
 
 
-def passed_rows(frame: DataFrame, rules: Rules) -> DataFrame:
-    """Return the records to write for the rows of a batch that may not be handled.
+def write_rows(
+    batch: DataFrame,
+    failed: DataFrame,
+    taken: DataFrame,
+    rules: Rules,
+    kafka: Mapping[str, str],
+    *,
+    client: Mapping[str, str] | None = None,
+    stop_share: float = STOP_SHARE,
+    stop_count: int = STOP_COUNT,
+) -> Counts:
+    """Write the copies and events of a batch, and its progress, and return its counts.
 
-    Those are copies of records that have more than a second to wait, or that only another member of the group
-    consumes, and dead letters of records with malformed headers, with their events.
-    """
+    - `batch` is the DataFrame that `foreachBatch` gets.
+    - `failed` and `taken` hold each row of `due_rows(batch, rules)` once, together; rows of `batch` that may not be
+      handled are left out of both. Each has the columns of `batch`, and may have others.
+    - `rules` are those in force, from `PolicyFollower.rules`.
+    - `kafka`, `client`, `stop_share` and `stop_count` are those of `for_each_record`.
 
-    def writes(row: Row) -> Sequence[Written]:
-        result = before_handling(parse(read_of(row), rules, row["now"]), rules, row["now"])
-        return [] if result is None else result.writes
-
-    return _written(frame, columns(frame), writes)
-
-
-def retry_rows(failed: DataFrame, rules: Rules) -> DataFrame:
-    """Return the copies and events of rows that failed, for `write.format("kafka")`.
-
-    `failed` has the columns of a batch. Three more columns may be there, and may be null:
+    Three more columns of `failed` may be there, and may be null:
 
     - `reason` STRING: a short class such as `out-of-stock`, for the header, the events and the view.
     - `delay` STRING: a duration such as `90s`. If it is none, or not allowed, the ladder decides.
     - `level` INT: −1 for the dead letters at once, 0 for the ladder, n > 0 for level n of the table.
 
-    Rows that may not be handled are left out; `passed_rows` has them.
+    A repeated batch writes nothing twice. All source partitions of the batch commit their progress.
 
-    The columns are topic STRING, key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>. Raises
-    ValueError if one of the three columns has another type.
+    Raises ValueError, before anything is written, if one of the three columns has another type, or if a row is missing
+    in the two frames or is there more than once. Raises TooManyFailuresError and errors of Spark as `for_each_record`
+    does.
     """
-    row = [*columns(failed), *(_optional(failed, name) for name in OPTIONAL)]
-    return _written(failed, row, writes_after(rules, failure_of))
+    write = BatchWriter(rules, native_client(kafka, client)).write
+    results = all_results(batch, failed, taken, rules)
+    return settle(results, 0, write, StopAt(stop_share, stop_count), check=check_complete)
 
 
-def done_rows(taken: DataFrame, rules: Rules) -> DataFrame:
-    """Return the events of rows that were taken: a COMMIT for each that had been retried, and nothing for the others.
+def all_results(batch: DataFrame, failed: DataFrame, taken: DataFrame, rules: Rules) -> DataFrame:
+    """Return the results of a batch's rows (HANDLED is 0) and those of failed and taken rows (1)."""
+    failed_row = [*columns(failed), *(_optional(failed, name) for name in OPTIONAL)]
+    results = [
+        results_of(batch.select(*columns(batch)), result_before(rules)).withColumn(HANDLED, f.lit(0)),
+        results_of(failed.select(*failed_row), result_after(rules, failure_of)).withColumn(HANDLED, f.lit(1)),
+        results_of(taken.select(*columns(taken)), result_after(rules, lambda _row: None)).withColumn(HANDLED, f.lit(1)),
+    ]
+    return reduce(DataFrame.unionByName, results).where(f.col("r").isNotNull())
 
-    The columns are those of `retry_rows`. `taken` has the columns of a batch. Rows that may not be
-    handled are left out.
-    """
-    return _written(taken, columns(taken), writes_after(rules, lambda _row: None))
+
+def check_complete(results: DataFrame) -> None:
+    """Raise ValueError unless each row that may be handled was handled once."""
+    due = f.when(f.col("r.outcome") == DUE, 1).otherwise(0).alias("due")
+    rows = results.select("topic", "partition", "offset", HANDLED, due).repartition(1)
+    times = rows.groupBy("topic", "partition", "offset").agg(f.sum("due").alias("due"), f.sum(HANDLED).alias(HANDLED))
+    first = f.min(f.struct("topic", "partition", "offset", HANDLED))
+    [(number, one)] = times.where(f.col("due") != f.col(HANDLED)).agg(f.count(f.lit(1)), first).collect()
+    if number:
+        raise ValueError(
+            f"{number} of the batch's rows are not in failed and taken exactly once, so nothing was written; the first "
+            f"one, {one['topic']}:{one['partition']}:{one['offset']}, is there {one[HANDLED]} times"
+        )
 
 
 def parsed(frame: DataFrame, schema: StructType | str) -> tuple[DataFrame, DataFrame]:
@@ -178,17 +203,27 @@ def _delay(text: str | None) -> int | None:
         return None
 
 
-def writes_after(rules: Rules, outcome_of: Callable[[Row], Outcome]) -> Writes:
-    """Return the function that gives the records to write for a handled row; none for one that may not be handled."""
+def result_before(rules: Rules) -> Callable[[Row], Packed]:
+    """Return the function that gives the result of a batch's row: what is written, or DUE if it may be handled."""
 
-    def writes(row: Row) -> Sequence[Written]:
+    def result(row: Row) -> Packed:
+        now: int = row["now"]
+        return pack(before_handling(parse(read_of(row), rules, now), rules, now) or Result(DUE))
+
+    return result
+
+
+def result_after(rules: Rules, outcome_of: Callable[[Row], Outcome]) -> Callable[[Row], Packed | None]:
+    """Return the function that gives the result of a handled row; None for one that may not be handled."""
+
+    def result(row: Row) -> Packed | None:
         now: int = row["now"]
         record = parse(read_of(row), rules, now)
         if before_handling(record, rules, now) is not None:
-            return []
-        return after_handling(record, outcome_of(row), rules, now).writes
+            return None
+        return pack(after_handling(record, outcome_of(row), rules, now))
 
-    return writes
+    return result
 
 
 def _optional(frame: DataFrame, name: str) -> Column:
@@ -200,8 +235,3 @@ def _optional(frame: DataFrame, name: str) -> Column:
             f"the column {name} must be {OPTIONAL[name][-1]().simpleString()}, and it is {kind.simpleString()}"
         )
     return f.col(name)
-
-
-def _written(frame: DataFrame, row: list[Column], writes: Writes) -> DataFrame:
-    work = column_of(writes, WRITES)
-    return frame.select(f.explode(work(f.struct(*row))).alias("w")).select("w.*")

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from reconsume.spark.consumer.client import native_client
 from reconsume.spark.consumer.offsets import by_topic
 from reconsume.spark.consumer.rules import Rules
 from reconsume.spark.consumer.workers import BATCH_TIME
@@ -78,8 +79,7 @@ def read_gated(
       the consumer group `rules.private_group`. It is `"earliest"`, `"now"`, a time (an aware datetime, or ISO text with
       a zone), which is compared with the records' timestamps, or `"after:NAME"`, which goes on from the progress of
       the query NAME. A group that has never worked needs none. Waiting records are taken in any case.
-    - `client` holds settings of librdkafka, as text by name, for the retries. They differ from the Java client's as
-      soon as security is configured. Without `client` only `bootstrap.servers` is taken from `kafka`.
+    - `client` holds settings of librdkafka, as text by name, for the retries. Without it they follow from `kafka`.
     - `most` is the most records in a batch of each of the two sources.
     - `options` are options of Spark's Kafka source, by which a default is replaced.
 
@@ -90,10 +90,10 @@ def read_gated(
     Raises RetriesOwnedError if a sidecar or another query reads the group's retries; a query of the same name ends
     instead. Raises NoPolicyTopicError if the group has no policy topic, NoAnswerError if Kafka does not answer within
     10 s, StartError if a main topic is missing, PermissionError if this user may not see the private group, ValueError
-    if `start` is not valid, ImportError if confluent-kafka, pandas or pyarrow is missing, KeyError if `client` is None
-    and `kafka` has no `bootstrap.servers`, and pyspark.errors.PySparkException if Spark refuses an option or has no
-    Kafka connector. A start without progress that nobody has decided ends the query before its first batch, as does a
-    level topic that is missing or not ordered by append time.
+    if `start` is not valid, or if librdkafka's settings do not follow from `kafka` and `client` is None, ImportError if
+    confluent-kafka, pandas or pyarrow is missing, and pyspark.errors.PySparkException if Spark refuses an option or has
+    no Kafka connector. A start without progress that nobody has decided ends the query before its first batch, as does
+    a level topic that is missing or not ordered by append time.
     """
     return _streams(session, rules, kafka, start, client, most, options, gated=True)
 
@@ -116,7 +116,7 @@ def _streams(
     from reconsume.spark.consumer.brokers import Lookup
 
     query = starts.Query(rules.names, rules.name, rules.topics, starts.start_text(start), gated=gated)
-    settings = dict(client if client is not None else {"bootstrap.servers": kafka["bootstrap.servers"]})
+    settings = native_client(kafka, client)
     lookup, application = Lookup(settings, {}), session.conf.get("spark.app.id", "") or ""
     lookup.all_topics()  # so that brokers that do not answer are found at once
     of_query = settings, rules.names, rules.name, rules.topics
@@ -151,8 +151,12 @@ def _streams(
 def make_known(session: SparkSession, source: type[DataSource]) -> None:
     """Register a data source, unless Spark has found it by itself (see `pyspark_reconsume`).
 
-    Raises pyspark.errors.PySparkException if Spark refuses it for another reason.
+    Where both are there, Spark warns of it for each batch. A client of Spark Connect cannot ask. Raises
+    pyspark.errors.PySparkException if Spark refuses it for another reason.
     """
+    java = getattr(session, "_jsparkSession", None)
+    if java is not None and java.sessionState().dataSourceManager().dataSourceExists(source.name()):
+        return
     try:
         session.dataSource.register(source)
     except PySparkException as refused:

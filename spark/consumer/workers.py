@@ -6,24 +6,26 @@ worker has ended: by the handler's `os._exit`, a crash in a C library, or a lack
 same record would end it again at each repetition, and the batch would never end. In a child it ends nothing else, and
 is known afterwards.
 
-Only this module converts between Spark's rows and `handling.py`, which says what a record comes to.
+Only this module converts between Spark's rows and `handling.py`, which says what a record comes to. The records to
+write are packed into one binary value: for Spark they are opaque, and a thousand headers cost it nothing.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
+    IntegerType,
     LongType,
     Row,
     StringType,
@@ -61,15 +63,15 @@ BATCH_TIME = "batch_time"
 Spark keeps its value in the offset log, so a repeated batch writes the same due times. A clock that is read in the
 batch would not.
 """
-HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-WRITE = StructType(
+SOURCE = StructType(
     [
         StructField("topic", StringType()),
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("headers", HEADERS),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", LongType()),
     ]
 )
+"""The columns that tell where a row was read."""
 RESULT = StructType(
     [
         StructField("outcome", StringType()),
@@ -79,21 +81,26 @@ RESULT = StructType(
         StructField("waited", LongType()),
         StructField("late", LongType()),
         StructField("note", StructType([StructField("key", StringType()), StructField("text", StringType())])),
-        StructField("writes", ArrayType(WRITE)),
+        StructField("number", IntegerType()),
+        StructField("writes", BinaryType()),
     ]
 )
-"""The fields of `handling.Result`."""
+"""The fields of `handling.Result`, with the number of records to write, and these as `pack` encodes them."""
 
 MAX_DEATHS: Final = 3
 """How many times a record may end its process before it is dead-lettered: the sidecar's `retry.max_deaths`."""
 CRASHED: Final = "crashed-service"
 """The sidecar's reason for a record that crashes its service."""
-DIED: Final = ("Python worker exited unexpectedly", "ExecutorLostFailure")
-"""Parts of the messages by which Spark reports that a process with handlers has ended."""
+DIED: Final = "Python worker exited unexpectedly"
+"""The message by which Spark reports that a Python worker has ended. An executor that is lost says nothing about a
+record: its machine was taken away, or it was asked for too much memory by anyone."""
 
+Packed: TypeAlias = tuple[Any, ...]
+"""The fields of RESULT."""
 Work: TypeAlias = Callable[[DataFrame], DataFrame]
-"""A function of a batch's frame. It returns a frame with one column `r`, the result of each row."""
+"""A function of a batch's frame. It returns a frame with the columns of SOURCE and `r`, the result of each row."""
 
+_PACK = msgspec.msgpack.Encoder()
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -116,35 +123,44 @@ def works_of(handler: Handler | None, batch_handler: BatchHandler | None, rules:
     return Works(_by_row(row_handling(ask, rules)), _by_row(row_handling(ChildProcess(ask), rules)))
 
 
-def row_handling(ask: Ask, rules: Rules) -> Callable[[Row], Result]:
+def row_handling(ask: Ask, rules: Rules) -> Callable[[Row], Packed]:
     """Return the function that Spark calls for each row."""
-    return lambda row: handle_rows(ask, [row], rules)[0]
+    return lambda row: pack(handle_rows(ask, [row], rules)[0])
 
 
 def batch_handling(ask: Ask, rules: Rules) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function for `mapInArrow` that handles the rows of each Arrow batch by one call."""
+    """Return the function for `mapInArrow` that handles the rows of each Arrow batch by one call.
+
+    It returns the columns of SOURCE and the fields of RESULT.
+    """
 
     def handle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield arrow_of(handle_rows(ask, batch.to_pylist(), rules))
+            rows = batch.to_pylist()
+            yield arrow_of(rows, handle_rows(ask, rows, rules))
 
     return handle
 
 
-def _by_row(function: Callable[[Row], Result]) -> Work:
-    # Not deterministic for Spark: else it would call the function again for each use of the results.
-    work = column_of(function, RESULT).asNondeterministic()
-    return lambda frame: frame.select(work(f.struct(*columns(frame))).alias("r"))
+def _by_row(function: Callable[[Row], Packed]) -> Work:
+    return lambda frame: results_of(frame.select(*columns(frame)), function)
 
 
 def _by_batch(handler: BatchHandler, rules: Rules) -> Work:
     work = batch_handling(ask_all(handler, Judge(rules)), rules)
 
     def handle(frame: DataFrame) -> DataFrame:
-        results = frame.select(*columns(frame)).mapInArrow(work, RESULT)
-        return results.select(f.struct(*RESULT.names).alias("r"))
+        results = frame.select(*columns(frame)).mapInArrow(work, StructType(SOURCE.fields + RESULT.fields))
+        return results.select(*SOURCE.names, f.struct(*RESULT.names).alias("r"))
 
     return handle
+
+
+def results_of(rows: DataFrame, function: Callable[[Row], Packed | None]) -> DataFrame:
+    """Return the columns of SOURCE and `r`, what `function` returns for each row."""
+    # Not deterministic for Spark: else it would call the function again for each use of the results.
+    work = column_of(function, RESULT).asNondeterministic()
+    return rows.select(*SOURCE.names, work(f.struct(*rows.columns)).alias("r"))
 
 
 def column_of(function: Callable[[Row], Any], returns: DataType) -> UserDefinedFunctionLike:
@@ -163,29 +179,32 @@ def columns(frame: DataFrame) -> list[Column]:
     return [replaced.get(name, f.col(name)).alias(name) for name in COLUMNS]
 
 
-def arrow_of(results: Sequence[Result]) -> pa.RecordBatch:
-    """Return results as Arrow's rows of RESULT."""
+def pack(result: Result) -> Packed:
+    """Return a result as the fields of RESULT."""
+    *fields, writes = result
+    return (*fields, len(writes), _PACK.encode(writes) if writes else None)
+
+
+def arrow_of(rows: Sequence[Mapping[str, Any]], results: Sequence[Result]) -> pa.RecordBatch:
+    """Return the results of rows as Arrow's columns of SOURCE and RESULT."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return pa.RecordBatch.from_pylist([_named(result) for result in results], schema=to_arrow_schema(RESULT))
-
-
-def _named(result: Result) -> dict[str, Any]:
-    """Return a result with the names of its fields, which Arrow needs at each depth."""
-    writes = [
-        dict(zip(WRITE.names, (*write, [{"key": key, "value": value} for key, value in headers]), strict=True))
-        for *write, headers in result.writes
+    named = [
+        {name: row[name] for name in SOURCE.names}
+        | dict(zip(RESULT.names, pack(result), strict=True))
+        | {"note": result.note and result.note._asdict()}
+        for row, result in zip(rows, results, strict=True)
     ]
-    return result._asdict() | {"note": result.note and result.note._asdict(), "writes": writes}
+    return pa.RecordBatch.from_pylist(named, schema=to_arrow_schema(StructType(SOURCE.fields + RESULT.fields)))
 
 
 # --- a process of its own ---------------------------------------------------------------------------------------------
 
 
 def died(error: BaseException) -> bool:
-    """Whether a batch failed because a process with handlers has ended."""
-    return any(sign in str(error) for sign in DIED)
+    """Whether a batch failed because a Python worker, which is a process with handlers, has ended."""
+    return DIED in str(error)
 
 
 class ChildProcess:

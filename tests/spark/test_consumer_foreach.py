@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,13 +19,14 @@ from reconsume.spark.consumer import (
     TooManyFailuresError,
     build_rules,
     dead_letter,
-    for_each_record,
     retry,
 )
-from reconsume.spark.consumer.foreach import BatchLog, check_frame, writer_options
-from reconsume.spark.consumer.handling import Note
+from reconsume.spark.consumer.foreach import BatchLog, CurrentWorks, StopAt, Write, batch_function, check_frame
+from reconsume.spark.consumer.handling import BatchHandler, Handler, Note
+from reconsume.spark.consumer.metrics import QueryMetrics
 from reconsume.spark.consumer.streams import with_batch_time
-from reconsume.spark.consumer.workers import BATCH_TIME, COLUMNS
+from reconsume.spark.consumer.transactions import Done, End, unpack
+from reconsume.spark.consumer.workers import BATCH_TIME, COLUMNS, died, works_of
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import Headers, RetryState, parse_retry_headers
 
@@ -100,12 +101,33 @@ def frame_of(spark: SparkSession, rows: list[Row]) -> DataFrame:
     return frame.withColumn("timestamp", f.timestamp_millis("ms")).drop("ms")
 
 
-def collect(written: Written) -> Callable[[DataFrame], None]:
-    return lambda frame: written.extend(row.asDict(recursive=True) for row in frame.collect())
+def collect(written: Written) -> Write:
+    """What writes a batch's results into a list, in the order of the rows."""
+
+    def write(results: DataFrame, ends: Sequence[End]) -> list[Done]:
+        rows = results.where("r.number > 0").orderBy("topic", "partition", "offset").select("r.writes").collect()
+        names = ("topic", "key", "value", "headers")
+        written.extend(dict(zip(names, one, strict=True)) for row in rows for one in unpack(row.writes))
+        return [Done(end.topic, end.partition, end.writes, 0) for end in ends]
+
+    return write
+
+
+def handling(
+    handler: Handler | None,
+    write: Write,
+    report: Callable[[Counts], None] | None = None,
+    stop: StopAt = StopAt(),  # noqa: B008 - a tuple
+    batch_handler: BatchHandler | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """What `for_each_record` returns, but for what writes."""
+    current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), RULES, None)
+    return batch_function(current, write, stop, QueryMetrics(RULES), report)
 
 
 def headers_of(row: dict[str, Any]) -> Headers:
-    return [(h["key"], None if h["value"] is None else bytes(h["value"])) for h in row["headers"]]
+    headers: Headers = row["headers"]
+    return headers
 
 
 def identity_of(row: dict[str, Any]) -> str:
@@ -122,12 +144,13 @@ def test_each_row_is_handled_once_however_often_the_frame_is_evaluated(spark: Sp
     rows = [*(main_row(offset, b"raise") for offset in range(4)), *(main_row(offset, b"") for offset in range(4, 9))]
     evaluated: list[int] = []
 
-    def write(frame: DataFrame) -> None:
-        evaluated.extend([frame.count(), frame.count(), len(frame.filter("topic like '%RETRY%'").collect())])
+    def write(results: DataFrame, ends: Sequence[End]) -> list[Done]:
+        evaluated.extend([results.count(), results.count(), len(results.where("r.number > 0").collect())])
+        assert ends == [End("orders", 0, 9, 1_763_690_000_123, 8)]
+        return []
 
-    run = for_each_record(scripted(calls), RULES, write=write)
-    run(with_batch_time(frame_of(spark, rows)), 0)
-    assert evaluated == [8, 8, 8]
+    handling(scripted(calls), write)(with_batch_time(frame_of(spark, rows)), 0)
+    assert evaluated == [9, 9, 4]
     assert sorted(calls.read_text().split()) == sorted(f"orders:0:{offset}/0" for offset in range(9))
 
 
@@ -140,9 +163,7 @@ def test_a_record_that_ends_its_process_is_a_dead_letter_and_the_batch_is_done(s
     written: Written = []
     counts: list[Counts] = []
     rows = [main_row(1, b""), main_row(2, b"kill"), main_row(3, b"retry"), main_row(4, b"")]
-    for_each_record(handle, RULES, write=collect(written), report=counts.append)(
-        with_batch_time(frame_of(spark, rows)), 0
-    )
+    handling(handle, collect(written), counts.append)(with_batch_time(frame_of(spark, rows)), 0)
     assert [(count.commit, count.dead_letter, count.retry) for count in counts] == [(2, 1, 1)]
     [dead] = [row for row in written if row["topic"] == RULES.names.dlq("orders")]
     assert (identity_of(dead), life_of(dead).reason) == ("orders:0:2", "crashed-service")
@@ -158,7 +179,7 @@ def test_a_record_that_ends_the_process_of_a_batch_handler_is_a_dead_letter_too(
     written: Written = []
     counts: list[Counts] = []
     rows = [main_row(1, b""), main_row(2, b"kill"), main_row(3, b"retry"), main_row(4, b"")]
-    run = for_each_record(None, RULES, batch_handler=handle, write=collect(written), report=counts.append)
+    run = handling(None, collect(written), counts.append, batch_handler=handle)
     run(with_batch_time(frame_of(spark, rows)), 0)
     assert [(count.commit, count.dead_letter, count.retry) for count in counts] == [(2, 1, 1)]
     [dead] = [row for row in written if row["topic"] == RULES.names.dlq("orders")]
@@ -172,7 +193,7 @@ def test_what_a_handler_says_decides_where_a_record_goes(spark: SparkSession, ca
     rows += [(RULES.names.ready, *bad[1:]), main_row(10, None, None)]
     written: Written = []
     reports: list[Counts] = []
-    run = for_each_record(scripted(calls), RULES, write=collect(written), report=reports.append)
+    run = handling(scripted(calls), collect(written), reports.append)
     run(with_batch_time(frame_of(spark, rows)), 3)
     copies = {identity_of(row): row for row in written if row["topic"] != EVENTS}
     assert {identity: row["topic"] for identity, row in copies.items()} == {
@@ -188,7 +209,7 @@ def test_what_a_handler_says_decides_where_a_record_goes(spark: SparkSession, ca
     assert life_of(copies["orders:0:1"]).timestamp == 1_763_690_000_123
     assert headers_of(copies["orders:0:1"])[:3] == OWN
     assert (bytes(copies["orders:0:1"]["key"]), bytes(copies["orders:0:1"]["value"])) == (b"\x00k", b"raise")
-    assert reports == [
+    assert [counts._replace(waited_ms=0, late_ms=0) for counts in reports] == [
         Counts(
             3,
             commit=3,
@@ -212,7 +233,7 @@ def test_a_batch_that_mostly_fails_stops_the_job_writes_nothing_and_says_why(
     rows = [*(main_row(offset, b"raise") for offset in range(6)), *(main_row(offset, b"") for offset in range(6, 10))]
     frame = with_batch_time(frame_of(spark, rows))
     with pytest.raises(TooManyFailuresError, match="6 of 10 new records of batch 1 failed"):
-        for_each_record(scripted(calls), RULES, write=collect(written), stop_count=6)(frame, 1)
+        handling(scripted(calls), collect(written), stop=StopAt(least=6))(frame, 1)
     assert written == []
     lines = [
         record.getMessage() for record in caplog.records if "a record failed with LookupError" in record.getMessage()
@@ -220,9 +241,9 @@ def test_a_batch_that_mostly_fails_stops_the_job_writes_nothing_and_says_why(
     assert len(lines) == 1
     assert "LookupError: holds what is in the record" in lines[0]
     assert "in handle" in lines[0]
-    for bounds in ({"stop_count": 7}, {"stop_count": 1, "stop_share": 0.6}):
+    for stop in (StopAt(least=7), StopAt(0.6, 1)):
         written.clear()
-        for_each_record(scripted(calls), RULES, write=collect(written), **bounds)(frame, 1)
+        handling(scripted(calls), collect(written), stop=stop)(frame, 1)
         assert len(written) == 12
 
 
@@ -230,7 +251,7 @@ def test_refused_records_and_retries_that_fail_again_do_not_stop_the_job(spark: 
     written: Written = []
     rows = [*(main_row(offset, b"dead") for offset in range(5)), *(due_row(offset, b"raise") for offset in range(5, 9))]
     frame = with_batch_time(frame_of(spark, rows))
-    for_each_record(scripted(calls), RULES, write=collect(written), stop_count=1)(frame, 1)
+    handling(scripted(calls), collect(written), stop=StopAt(least=1))(frame, 1)
     assert len(written) == 18
 
 
@@ -239,9 +260,9 @@ def test_a_repeated_batch_writes_the_same_bytes_and_so_the_same_due_times(
 ) -> None:
     written: Written = []
 
-    def start(write: Callable[[DataFrame], None]) -> None:
+    def start(write: Write) -> None:
         stream = spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "rows"))
-        run = for_each_record(scripted(calls), RULES, write=write)
+        run = handling(scripted(calls), write)
         query = (
             with_batch_time(stream)
             .writeStream.foreachBatch(run)
@@ -254,8 +275,8 @@ def test_a_repeated_batch_writes_the_same_bytes_and_so_the_same_due_times(
         finally:
             query.stop()
 
-    def crash(frame: DataFrame) -> None:
-        collect(written)(frame)
+    def crash(results: DataFrame, ends: Sequence[End]) -> list[Done]:
+        collect(written)(results, ends)
         raise OSError("the driver dies after the write")
 
     rows = [main_row(0, b"raise"), main_row(1, b"dead"), due_row(2, b"fine"), due_row(3, b"retry"), main_row(4, b"")]
@@ -298,7 +319,7 @@ def test_the_driver_logs_the_first_record_of_each_class_and_sums_of_odd_verdicts
 
 
 def test_a_frame_without_the_batchs_time_is_refused(spark: SparkSession, calls: Path) -> None:
-    run = for_each_record(scripted(calls), RULES, write=collect([]))
+    run = handling(scripted(calls), collect([]))
     with pytest.raises(ValueError, match="lacks batch_time"):
         run(frame_of(spark, [main_row(0, b"")]), 0)
 
@@ -310,15 +331,9 @@ def test_speculation_is_refused_because_it_calls_handlers_twice() -> None:
         check_frame(columns, "true")
 
 
-def test_what_the_promise_rests_on_is_not_overridden() -> None:
-    options = writer_options({"bootstrap.servers": "h:1", "acks": "0", "max.request.size": "5"})
-    assert options["kafka.acks"] == "all"
-    assert options["kafka.max.request.size"] == "5"
-
-
-def test_brokers_to_write_to_must_be_named(calls: Path) -> None:
-    with pytest.raises(ValueError, match="brokers of the copies"):
-        for_each_record(scripted(calls), RULES, {"acks": "all"})
+def test_a_lost_executor_is_no_crash_of_a_record() -> None:
+    assert died(RuntimeError("… SparkException: Python worker exited unexpectedly (crashed)"))
+    assert not died(RuntimeError("… ExecutorLostFailure (executor 3 exited unrelated to the running tasks)"))
 
 
 @pytest.fixture(autouse=True)

@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import Row
 
-from reconsume.spark.consumer import done_rows, due_rows, for_each_record, passed_rows, retry_rows
+from reconsume.spark.consumer import due_rows, write_rows
 from reconsume.spark.consumer.handling import Judge, ask_each, handle_rows
 from reconsume.spark.consumer.record import Record
-from reconsume.spark.consumer.rows import failure_of, writes_after
+from reconsume.spark.consumer.rows import all_results, check_complete, failure_of, result_after
 from reconsume.spark.consumer.rules import build_rules
 from reconsume.spark.consumer.verdict import retry
-from reconsume.spark.consumer.workers import COLUMNS
+from reconsume.spark.consumer.workers import COLUMNS, pack, works_of
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import Headers, RetryState
 
@@ -64,12 +64,14 @@ def row(record: tuple[Any, ...], **more: Any) -> Row:
 def test_a_row_asks_as_a_verdict_does(columns: dict[str, Any], verdict: dict[str, Any]) -> None:
     for record in RECORDS[:4]:
         [by_handler] = handle_rows(ask_each(lambda _record: retry(**verdict), Judge(RULES)), [row(record)], RULES)
-        assert writes_after(RULES, failure_of)(row(record, **columns)) == by_handler.writes
+        by_row = result_after(RULES, failure_of)(row(record, **columns))
+        assert by_row is not None
+        assert (by_row[0], by_row[-2:]) == (by_handler.outcome, pack(by_handler)[-2:])
 
 
 def test_what_may_not_be_handled_is_not_written_as_handled() -> None:
     for record in RECORDS[4:]:
-        assert writes_after(RULES, failure_of)(row(record)) == []
+        assert result_after(RULES, failure_of)(row(record)) is None
 
 
 @pytest.fixture(scope="module")
@@ -78,8 +80,8 @@ def batch(spark: SparkSession) -> DataFrame:
     return frame.withColumn("batch_time", f.timestamp_millis(f.lit(NOW))).coalesce(1).persist()
 
 
-def rows_of(frame: DataFrame) -> list[str]:
-    return sorted(map(repr, frame.collect()))
+def rows_of(results: DataFrame) -> list[str]:
+    return sorted(repr((row.topic, row.offset, row.r.outcome, row.r.writes)) for row in results.collect())
 
 
 @pytest.mark.long
@@ -93,13 +95,9 @@ def test_a_batch_comes_to_the_same_by_a_handler_by_tables_and_by_frames(batch: D
     def batch_handler(table: pd.DataFrame) -> list[object]:
         return [retry(delay="90s", reason="busy") if bad(offset) else None for offset in table["offset"]]
 
-    written: list[list[str]] = []
-
-    def write(frame: DataFrame) -> None:
-        written.append(rows_of(frame))
-
-    for_each_record(handler, RULES, write=write)(batch, 0)
-    for_each_record(None, RULES, batch_handler=batch_handler, write=write)(batch, 0)
+    by_call = [
+        rows_of(works.usual(batch)) for works in (works_of(handler, None, RULES), works_of(None, batch_handler, RULES))
+    ]
     due = due_rows(batch, RULES)
     assert [(r.offset, r.id, r.times) for r in due.collect()] == [
         (1, "orders:0:1", 0),
@@ -107,15 +105,34 @@ def test_a_batch_comes_to_the_same_by_a_handler_by_tables_and_by_frames(batch: D
         (3, "orders:0:3", 0),
         (4, "orders:0:4", 1),
     ]
-    failed = due.where("offset in (3, 4)").withColumns({"delay": f.lit("90s"), "reason": f.lit("busy")})
-    done = done_rows(due.where("offset in (1, 2)"), RULES)
-    frames = retry_rows(failed, RULES).unionByName(done).unionByName(passed_rows(batch, RULES))
-    assert written == [rows_of(frames)] * 2
-    assert len(written[0]) == 2 + 2 + 1 + 1 + 2
+    results = all_results(batch, asking(due), due.where("offset in (1, 2)"), RULES)
+    check_complete(results)
+    frames = rows_of(results.where("r.outcome <> 'due'"))
+    assert by_call == [frames] * 2
+    assert len(frames) == len(RECORDS)
+
+
+def asking(due: DataFrame) -> DataFrame:
+    """The rows that failed, with what they ask for."""
+    return due.where("offset in (3, 4)").withColumns({"delay": f.lit("90s"), "reason": f.lit("busy")})
+
+
+@pytest.mark.long
+def test_a_row_that_is_in_no_frame_or_in_two_is_named_before_anything_is_written(batch: DataFrame) -> None:
+    due = due_rows(batch, RULES)
+    taken = due.where("offset in (1, 2)")
+    for wrong, one, times in (
+        (taken.where("offset = 1"), "billing-RETRY:0:2", 0),
+        (taken.unionByName(taken.where("offset = 1")), "orders:0:1", 2),
+        (due.where("offset in (1, 2, 3)"), "orders:0:3", 2),
+    ):
+        with pytest.raises(ValueError, match=f"1 of the batch's rows .* one, {one}, is there {times} times"):
+            # No broker is there: it would be asked for by what writes.
+            write_rows(batch, asking(due), wrong, RULES, {"bootstrap.servers": "127.0.0.1:1"})
 
 
 @pytest.mark.long
 def test_a_column_of_another_type_is_refused_where_it_is_written(batch: DataFrame) -> None:
     for name, value in (("delay", 90), ("reason", 1), ("level", "1")):
         with pytest.raises(ValueError, match=f"the column {name} must be"):
-            retry_rows(batch.withColumn(name, f.lit(value)), RULES)
+            all_results(batch, batch.withColumn(name, f.lit(value)), batch, RULES)

@@ -6,7 +6,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from reconsume.spark.consumer import build_rules, parsed, retry_rows, split
+from reconsume.spark.consumer import build_rules, parsed, split
+from reconsume.spark.consumer.rows import all_results
+from reconsume.spark.consumer.transactions import unpack
 
 SCHEMA = "id INT, customer STRING"
 GOOD = {
@@ -54,8 +56,10 @@ def test_what_failed_is_retried_for_its_reason(spark: SparkSession) -> None:
     good, failed = parsed(frame_of(spark, [b"{}", b"ship it", b'{"customer": "ann"}']), SCHEMA)
     _, without = split(good.select("*", "parsed.customer"), {"has-customer": "customer is not null"})
     rules = build_rules("billing", ["orders"], ladder=["1s"], name="ship")
-    copies = retry_rows(failed.unionByName(without.drop("parsed", "customer")), rules).where("topic like '%RETRY-1s'")
-    reasons = {bytes(h.value) for row in copies.collect() for h in row.headers if h.key == "RETRY_REASON"}
+    all_failed = failed.unionByName(without.drop("parsed", "customer"))
+    results = all_results(all_failed.drop("reason"), all_failed, all_failed.limit(0), rules).where("handled = 1")
+    copies = [copy for row in results.collect() for copy in unpack(row.r.writes) if copy[0] == "billing-RETRY-1s"]
+    reasons = {value for copy in copies for name, value in copy[3] if name == "RETRY_REASON"}
     assert reasons == {b"bad-value", b"has-customer"}
 
 

@@ -207,13 +207,16 @@ def test_the_consumers_page(bootstrap: str, wheel: Path, tmp_path: Path) -> None
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "dist").mkdir()
     shutil.copy(wheel, tmp_path / "dist")
-    by_handler, try_it, by_table, by_frames = (b for b in blocks("spark-consumers.md") if b.language == "python")
+    code = [block for block in blocks("spark-consumers.md") if block.language == "python"]
+    handler, try_it, by_handler, by_table, by_frames, mend = code
     files = [block for block in blocks("spark-consumers.md") if block.file]
     topics, cluster = (block for block in blocks("spark-consumers.md") if block.language == "sh")
     for block in files:
         reader.write(block)
     reader.run(topics)
     with Session(tmp_path, reader.environment) as session:
+        session.run(reader.own(handler.text))
+        session.run(reader.own(try_it.text))
         first = reader.own(by_handler.text)
         session.run(first)
         session.until(lambda: reader.copies("RETRY-5m", "DLQ") == FAILED, "both verdicts are carried out", again=first)
@@ -223,7 +226,6 @@ def test_the_consumers_page(bootstrap: str, wheel: Path, tmp_path: Path) -> None
         )
         assert "shipped c-1" in session.said()
 
-        session.run(reader.own(try_it.text))
         produce(bootstrap, "orders", [Out(SOLD_OUT)])
         rows = reader.own(by_table.text)
         session.run(rows)
@@ -234,6 +236,8 @@ def test_the_consumers_page(bootstrap: str, wheel: Path, tmp_path: Path) -> None
         session.run(frames)
         session.until(lambda: reader.copies("RETRY-5m")["out-of-stock"] >= 2, "its row is retried", again=frames)
         session.run("query.processAllAvailable(); query.stop()")
+        session.run(reader.own(mend.text))
+        assert "redriven=1, copies=0, not_open=0, unknown=0" in session.said()
         session.run("assert [row['value'] for row in spark.read.parquet('shipped').collect()]")
     produce(bootstrap, "orders", [Out(SOLD_OUT)])
     reader.run_while(cluster, lambda: reader.copies("RETRY-30m")["out-of-stock"] >= 1, "the example retries one")
