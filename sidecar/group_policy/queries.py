@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.topics.names import Names
 from reconsume.topics.ownership import Kind, Reader
+from reconsume.topics.policy_record import SubscriptionRecord
 
 
 def query_groups(cluster: Cluster, names: Names) -> tuple[str, ...]:
@@ -51,6 +54,12 @@ def committed_with_queries(
 def live_queries(state: ControlState | None, now_ms: int) -> list[Reader]:
     """Return the Spark queries that read the group at this time, by name."""
     return [] if state is None else [reader for reader in state.readers.live(now_ms) if reader.query is not None]
+
+
+def heartbeats_with_queries(state: ControlState) -> dict[str, SubscriptionRecord]:
+    """Return what each instance and each query said last, by name, with the time that the log has. It may be silent."""
+    queries = {one.instance: replace(one.record, at=one.at) for one in state.readers.queries()}
+    return {**state.beats.known(), **queries}
 
 
 def reads_of(query: Reader) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +19,7 @@ from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import SECONDS, Out, dump, produce
+from tests.support.python_path import python_path
 
 Claims = Callable[..., Claim]
 
@@ -110,6 +114,42 @@ def test_a_claim_is_renewed_and_a_place_that_was_kept_for_a_source_is_taken_by_i
     count = len(dump(group.bootstrap, group.names.policy))
     with pytest.raises(AssertionError):
         until(lambda: len(dump(group.bootstrap, group.names.policy)) > count, 1.0, "it is renewed still")
+
+
+HOLDER = """
+import sys, time
+from reconsume.spark.consumer.claim import Claim
+from reconsume.topics.names import Names
+
+Claim({"bootstrap.servers": sys.argv[1]}, Names(sys.argv[2]), "killed", ["orders"], gated=True).hold()
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.long
+def test_a_reader_that_was_killed_keeps_others_out_for_60_s_and_no_longer(group: GroupTopics, claims: Claims) -> None:
+    words = [sys.executable, "-c", HOLDER, group.bootstrap, group.group]
+    environ = {**os.environ, "PYTHONPATH": python_path()}
+    with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        holder.kill()
+    killed = time.monotonic()
+    assert is_refused(claims(), "spark/killed")
+    claims("killed").claim_once()  # its own next start does not wait
+    began = time.monotonic()
+
+    def is_free() -> bool:
+        try:
+            claims().claim_once()
+        except RetriesOwnedError:
+            return False
+        return True
+
+    until(is_free, 75.0, "another query may read")
+    assert time.monotonic() - began > 50
+    assert began - killed < 30
 
 
 def test_a_group_without_policy_topic_is_refused_by_its_name(group: GroupTopics) -> None:
