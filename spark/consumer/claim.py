@@ -50,8 +50,9 @@ STALE_AFTER = 45.0
 """Seconds without a heartbeat after which a batch waits for the next one: after 60 s somebody else may read."""
 ANSWER_WITHIN = 10.0
 """Seconds that the brokers may take for one heartbeat."""
-ENDED_WITHIN = 5.0
-"""Seconds in which a query that was stopped withdraws its claim. So long a start waits for it."""
+ENDED_WITHIN = 10.0
+"""Seconds that a start waits for a reader that is about to end: a query withdraws its claim within 5 s of its stop, and
+later on a machine that is overloaded."""
 WITHDRAWN_WITHIN = 2.0
 """Seconds that the end of a query waits, for the lock and for the brokers each."""
 
@@ -97,9 +98,11 @@ class Claim:
         gated: bool,
         application: str = "",
         renew_every: float = RENEW_EVERY,
+        patience: float = ENDED_WITHIN,
     ) -> None:
         """`client` holds librdkafka's settings. `gated`: the query reads the level topics itself. Asks nothing yet."""
-        self._client, self._names, self._renew_every = dict(client), names, renew_every
+        self._client, self._names = dict(client), names
+        self._renew_every, self._patience = renew_every, patience
         query = QueryTold(name, application, socket.gethostname(), _now_ms(), uuid.uuid4().hex, gated=gated)
         subscription, digest = heartbeat_subscription(dict.fromkeys(topics, "*"))
         self._record = SubscriptionRecord(
@@ -174,7 +177,7 @@ class Claim:
 
     def _who_else(self, log: PolicyLog) -> Reader | None:
         """Return who may not read next to this query, once it had the time to end."""
-        until = time.monotonic() + ENDED_WITHIN
+        until = time.monotonic() + self._patience
         while True:
             now_ms = _now_ms()
             other = log.readers.against(reader_of("", self._told(), now_ms), now_ms)

@@ -39,7 +39,9 @@ def claims(group: GroupTopics) -> Iterator[Claims]:
 
     def make(name: str = "ship", *, gated: bool = True) -> Claim:
         client = {"bootstrap.servers": group.bootstrap}
-        made.append(Claim(client, group.names, name, group.mains, gated=gated, application="app", renew_every=0.2))
+        made.append(
+            Claim(client, group.names, name, group.mains, gated=gated, application="app", renew_every=0.2, patience=2.0)
+        )
         return made[-1]
 
     yield make

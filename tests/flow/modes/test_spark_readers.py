@@ -30,7 +30,7 @@ def claims(group: GroupTopics) -> Iterator[Callable[..., Claim]]:
 
     def make(*, gated: bool) -> Claim:
         client = {"bootstrap.servers": group.bootstrap}
-        made.append(Claim(client, group.names, "ship", group.mains, gated=gated, application="app-7"))
+        made.append(Claim(client, group.names, "ship", group.mains, gated=gated, application="app-7", patience=1.0))
         return made[-1]
 
     yield make
