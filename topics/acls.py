@@ -160,20 +160,26 @@ def service(group: GroupShape) -> Iterator[Permission]:
     """Yield the rights of the service, which uses Kafka only in relay mode, or of the queries of mode spark."""
     names = group.names
     if group.mode == "spark":
+        yield from query(group, gated=True)
+    elif group.mode == "relay":
         yield from on_topics([*group.topics, names.ready], READ)
-        yield from on_topics(group.levels, READ, WRITE, DESCRIBE_CONFIGS)
-        yield from on_topics([*group.dlqs, names.events], WRITE)
-        yield from on_topics([names.policy], READ, WRITE)
-        yield from consuming(names)
-        return
-    if group.mode != "relay":
-        return
+        if group.direct:
+            yield from query(group, gated=False)
+        yield on_group(names.group, READ)
+
+
+def query(group: GroupShape, *, gated: bool) -> Iterator[Permission]:
+    """Yield the rights of the Spark queries that consume the group. `gated`: they read the level topics themselves.
+
+    A start without progress reads the events, and asks for the progress of others.
+    """
+    names = group.names
     yield from on_topics([*group.topics, names.ready], READ)
-    if group.direct:
-        yield from on_topics([*group.levels, *group.dlqs, names.events], WRITE)
-        yield from on_topics([names.policy], READ)
-        yield from consuming(names)
-    yield on_group(names.group, READ)
+    yield from on_topics(group.levels, WRITE, *((READ, DESCRIBE_CONFIGS) if gated else ()))
+    yield from on_topics(group.dlqs, WRITE)
+    yield from on_topics([names.events, names.policy], READ, WRITE)
+    yield from (on_group(name, DESCRIBE) for name in ((names.group, names.retry_group) if gated else ()))
+    yield from consuming(names)
 
 
 def spark(group: GroupShape) -> Iterator[Permission]:

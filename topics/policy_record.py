@@ -24,8 +24,12 @@ from reconsume.topics.retry_order import NONCE
 
 KEY = b"policy"
 """The key of the group's policy."""
+OF_SPARK = "spark/"
+"""How the names of instances begin that are Spark queries."""
 INSTANCE = b"instance/"
 """The prefix of the key of an instance's subscription."""
+OWNER = b"retries-owner"
+"""The key under which a Spark query that reads the level topics itself claims the group's retries."""
 SETTLE = b"settle/"
 """The prefix of the key of a settlement, before a record's id."""
 
@@ -149,6 +153,29 @@ class ObeysTold(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
+class QueryTold(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A Spark query that consumes the group, and one start of it. `since`: of that start (epoch ms).
+
+    `application` is Spark's id of it, empty if unknown. `nonce` is new in each start: of two with one name the later
+    goes on. `gated`: it reads the level topics itself, and claims the group's retries; otherwise it reads what sidecars
+    move to the ready topic. `renewed`: an earlier heartbeat of this start counted. `ended`: it reads no more.
+    """
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_NAME)]
+    application: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+    host: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
+    since: Long
+    nonce: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    gated: bool = False
+    renewed: bool = False
+    ended: bool = False
+
+    @property
+    def instance(self) -> str:
+        """The name of the query among the group's instances, and in the events that it writes."""
+        return f"{OF_SPARK}{self.name}"
+
+
 LabelName: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_LABEL_NAME)]
 LabelValue: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_LABEL)]
 
@@ -166,7 +193,8 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     from memory, each of which holds back what follows. `in_place`: the oldest of them, by partition. `settings`: the
     digest of the agreed values of its configuration; empty if they count for no other instance. `mode`, `order`,
     `batch`: of its deliveries. `started`: when it started (epoch ms). `subscribed`: the digest of a subscription of
-    which not all topics fit; otherwise empty. `labels`: who the group belongs to, as in the configuration.
+    which not all topics fit; otherwise empty. `labels`: who the group belongs to, as in the configuration. `query`: the
+    instance is a Spark query.
     """
 
     subscription: Annotated[dict[str, str], msgspec.Meta(max_length=MOST_TOPICS)]
@@ -192,6 +220,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     labels: Annotated[dict[LabelName, LabelValue], msgspec.Meta(max_length=MOST_LABELS)] = msgspec.field(
         default_factory=dict
     )
+    query: QueryTold | None = None
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -256,6 +285,12 @@ class InstanceHeard(msgspec.Struct, frozen=True):
     record: SubscriptionRecord | None
 
 
+class OwnerHeard(msgspec.Struct, frozen=True):
+    """A query's claim to the group's retries, as its heartbeat. `record` is None if the claim was deleted."""
+
+    record: SubscriptionRecord | None
+
+
 class SettlementHeard(msgspec.Struct, frozen=True):
     """The settlement of the record with this id. `record` is None if it was done, or its letter is gone."""
 
@@ -264,7 +299,15 @@ class SettlementHeard(msgspec.Struct, frozen=True):
 
 
 Heard: TypeAlias = (
-    PolicyHeard | InstanceHeard | SettingsHeard | SettlementHeard | HoldHeard | ActionHeard | NewerRecord | BadRecord
+    PolicyHeard
+    | InstanceHeard
+    | OwnerHeard
+    | SettingsHeard
+    | SettlementHeard
+    | HoldHeard
+    | ActionHeard
+    | NewerRecord
+    | BadRecord
 )
 
 _ENCODER = msgspec.json.Encoder()
@@ -295,8 +338,8 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
     """
     if value is not None and (why := bounds.excess(value, LARGEST, DEEPEST)):
         return BadRecord(why)
-    if key == KEY:
-        return PolicyHeard(None) if value is None else _parse(value, _POLICY, PolicyHeard, None)
+    if key in (KEY, OWNER):
+        return _sole(key, value)
     if key is not None and key.startswith(SETTLE):
         return _settlement(key, value)
     if key is not None and key.startswith(HOLD):
@@ -309,13 +352,20 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
         settings = read_settings(key, value)
         return BadRecord(settings) if isinstance(settings, str) else settings
     if key is None or not key.startswith(INSTANCE):
-        return BadRecord(f"the key {shown(key)} is neither policy nor one of {PREFIXES}")
+        return BadRecord(f"the key {shown(key)} is neither policy nor {OWNER.decode()} nor one of {PREFIXES}")
     instance = _name(key[len(INSTANCE) :], LONGEST_NAME)
     if not instance:
         return BadRecord(f"the key {shown(key)} names no instance")
     if value is None:
         return InstanceHeard(instance, None)
     return _parse(value, _SUBSCRIPTION, lambda record: InstanceHeard(instance, record), instance)
+
+
+def _sole(key: bytes, value: bytes | None) -> Heard:
+    """Return the content of a record whose key the log has once."""
+    if key == KEY:
+        return PolicyHeard(None) if value is None else _parse(value, _POLICY, PolicyHeard, None)
+    return OwnerHeard(None) if value is None else _parse(value, _SUBSCRIPTION, OwnerHeard, OWNER.decode())
 
 
 def _name(data: bytes, longest: int) -> str:

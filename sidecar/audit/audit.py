@@ -27,6 +27,7 @@ from reconsume.sidecar.audit.unknowns import Horizon, Unknown, known_of, unknown
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.group_policy.queries import progress_with_queries
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Span, Topic
@@ -189,11 +190,14 @@ class Audit:
         return replace(terms, before=before, after=after, service=service, begins=begins)
 
     def _progress(self, survey: Survey, *, stable: bool) -> dict[Number, Progress]:
-        """Return the progress of both lanes; the service of a relay keeps that of its main topics itself."""
+        """Return the progress of both lanes, and of Spark queries; the service of a relay keeps that of its main topics
+        itself."""
         names = self._settings.names
-        mains = [] if survey.is_relay else survey.partitions(Kind.MAIN, Kind.ORDERED)
-        main = self._cluster.progress(names.group, mains, stable=stable)
-        return main | self._cluster.progress(names.retry_group, survey.retries, stable=stable)
+        own = None if survey.is_relay else names.group
+        mains = survey.partitions(Kind.MAIN, *(() if survey.is_relay else (Kind.ORDERED,)))
+        main = progress_with_queries(self._cluster, names, own, mains, stable=stable)
+        retries = progress_with_queries(self._cluster, names, names.retry_group, survey.retries, stable=stable)
+        return main | retries
 
     def _last_progress(self, survey: Survey) -> dict[Number, Progress]:
         try:

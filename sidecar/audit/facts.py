@@ -75,6 +75,8 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
     parked: bool = False
     postponed: bool = False
     cycle: int = 0
+    by_query: bool = False
+    """Whether a Spark query has written it, which is known of events alone."""
 
     @property
     def by_hand(self) -> bool:

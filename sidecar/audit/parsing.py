@@ -20,6 +20,7 @@ from reconsume.topics.levels import LONGEST
 from reconsume.topics.names import LEGAL_NAMES, Kind
 from reconsume.topics.other_group_headers import is_original
 from reconsume.topics.outputs import output_of
+from reconsume.topics.policy_record import OF_SPARK
 from reconsume.topics.reasons import reason_class
 from reconsume.topics.render_headers import without_ours
 from reconsume.topics.retry_headers import (
@@ -170,6 +171,7 @@ def event_fact(row: TopicRecord, group: str, later: bool) -> Fact:
         event.level,
         event.parked is True,
         cycle=event.cycle,
+        by_query=event.instance.startswith(OF_SPARK),
     )
 
 

@@ -154,8 +154,8 @@ def gap(history: RecordHistory, terms: Terms) -> Findings:
 def dead_twice(history: RecordHistory, terms: Terms) -> Findings:
     """Check that a life is in the DLQ once."""
     if len(history.dead) > 1:
-        kind = Breach.REPEATED if terms.relay else Breach.DEAD_TWICE
-        yield history.finding(kind, history.dead[0].times, f"it is {len(history.dead)} times in the DLQ", *history.dead)
+        text = f"it is {len(history.dead)} times in the DLQ"
+        yield history.finding(Breach.DEAD_TWICE, history.dead[0].times, text, *history.dead)
 
 
 def half_committed(history: RecordHistory, terms: Terms) -> Findings:
@@ -381,7 +381,9 @@ def judge(facts: Iterable[Fact], terms: Terms) -> Findings:
     for history in histories_of(facts):
         # What began under a relay has a relay's traces: posts that came twice, copies without events, no COMMIT.
         relayed = any(map(terms.read_by_service, history.copies))
-        its = replace(terms, relay=True) if relayed else terms
+        # Who wrote decides, not the configuration: a Spark query counts each attempt once, as a sidecar does.
+        by_query = any(fact.by_query for fact in history.told)
+        its = replace(terms, relay=(terms.relay or relayed) and not by_query)
         for rule in RULES:
             yield from rule(history, its)
 

@@ -9,6 +9,7 @@ from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk
 from reconsume.sidecar.clock import wall
+from reconsume.topics.ownership import CLAIM_LIVES
 
 if TYPE_CHECKING:
     from reconsume.sidecar.group_policy.state import Beat, ControlState
@@ -20,6 +21,8 @@ COLUMNS = (
     *("instance", "state", "topics", "tags", "mode", "version", "pace", "lag", "settings", "follows", "as_of"),
     *("order", "batch", "reads", "in_flight", "commit", "started"),
 )
+QUERY_KEPT = 7 * 24 * 3_600_000
+"""ms after its last heartbeat for which a silent query is listed: so long Kafka keeps its progress."""
 LATE = 75_000
 """ms after a heartbeat by which the next one has come from every instance that runs."""
 
@@ -30,7 +33,8 @@ def instances(options: Options) -> None:
     Each with its topics and tags, mode, version, pace, lag (offsets that are not done in its partitions), the settings
     that it has and those that it follows, and the time of its heartbeat (`as_of`): one comes each minute, and within
     seconds of a change. An instance that was killed stays on the list as `silent` for 3 minutes, and counts as live for
-    so long. One that was stopped is gone at once.
+    so long. One that was stopped is gone at once. A Spark query is `spark/NAME`, and is
+    silent 60 s after its last heartbeat.
 
     \b
     Examples:
@@ -63,6 +67,7 @@ def rows_of(
     """Yield a row for each instance with a heartbeat that is not older than 3 minutes. `now_ms`: epoch ms."""
     from reconsume.sidecar.group_policy.control_log import members_of
 
+    yield from query_rows(state, lags, settings, now_ms)
     for name, beat in sorted(state.beats.running(now_ms).items()):
         record = beat.record
         members = members_of(name, groups)
@@ -85,6 +90,30 @@ def rows_of(
             "reads": sorted({topic for _, (topic, _) in holds}),
             "in_flight": None if record.pace is None else record.pace.in_flight,
             "commit": "" if record.release is None else record.release.commit,
+            "started": record.started,
+        }
+
+
+def query_rows(state: ControlState, lags: Lags, settings: Settings, now_ms: int) -> Iterator[Row]:
+    """Yield a row for each Spark query that has not ended. A silent one stays for a week, as its progress does."""
+    for reader in state.readers.queries():
+        query, record = reader.query, reader.record
+        if query is None or now_ms - reader.at > QUERY_KEPT:
+            continue
+        mains = {*settings.topic_names, settings.names.ready}
+        read = {one for one in lags.behind if query.gated or one[1][0] in mains}
+        yield {
+            **dict.fromkeys(COLUMNS, ""),
+            "instance": reader.instance,
+            "state": "live" if now_ms - reader.at <= CLAIM_LIVES else "silent",
+            "topics": sorted(record.subscription),
+            "tags": {},
+            "mode": record.mode,
+            "lag": lags.of(read),
+            "as_of": reader.at,
+            "batch": 0,
+            "reads": sorted({topic for _, (topic, _) in read}),
+            "in_flight": None,
             "started": record.started,
         }
 

@@ -1,8 +1,9 @@
-"""Find the dead letters that do not count, because another one has the same id, cycle, redrives and times.
+"""Find the dead letters that do not count, because another one has the same id, cycle and redrives.
 
-A UI that copies a dead letter back into the DLQ, edited or not, makes two letters of one death. Redriven twice they
-would be delivered with one Idempotency-Key and two values, and the service would keep either. So one of them counts and
-the others are *copies* (contract 4.7):
+A record dies once between two redrives. A UI that copies a dead letter back into the DLQ, edited or not, makes two
+letters of one death, and so does whoever handles an old copy again. Redriven twice they would be delivered with one
+Idempotency-Key and two values, and the service would keep either. So one of them counts and the others are *copies*
+(contract 4.7):
 
 - If one was redriven before, that one counts. Of several that the history covers it is the oldest: a later range of
   redriven offsets reaches over the copies of what was redriven.
@@ -35,7 +36,6 @@ from reconsume.topics.dead_letter_headers import EDITED
 from reconsume.topics.retry_headers import (
     LARGEST_LONG,
     ORIGIN_MESSAGE_ID,
-    RECONSUMETIMES,
     RETRY_CYCLE,
     RETRY_REDRIVES,
     Headers,
@@ -52,9 +52,9 @@ _BUCKETS = 256
 
 
 def hash_of(headers: Headers | None) -> int:
-    """Return a number that is the same for letters with the same id and attempt, in this process."""
+    """Return a number that is the same for letters with the same id, cycle and redrives, in this process."""
     ours = dict(headers or ())
-    counts = [(ours.get(name) or b"").lstrip(b"0") for name in (RETRY_CYCLE, RETRY_REDRIVES, RECONSUMETIMES)]
+    counts = [(ours.get(name) or b"").lstrip(b"0") for name in (RETRY_CYCLE, RETRY_REDRIVES)]
     return hash((ours.get(ORIGIN_MESSAGE_ID), *counts))
 
 
@@ -108,7 +108,7 @@ class ComparedLetters:
         """Add a letter. `is_redriven`: whether the history covers it."""
         if letter.retry_state is None:
             return  # nothing names it
-        named = f"{attempt_of(letter.retry_state)} {letter.id}"
+        named = f"{attempt_of(letter.retry_state).series} {letter.id}"
         digest = blake2b(named.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest()
         edits, timestamp, partition, offset = rank_of(letter)
         self._buckets[digest[0]] += _ROW.pack(digest, edits, timestamp, self._numbers[partition], offset, is_redriven)

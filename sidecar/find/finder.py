@@ -51,6 +51,7 @@ from reconsume.sidecar.find.match import (
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.operations import holds_of
+from reconsume.sidecar.group_policy.queries import progress_with_queries
 from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
@@ -274,7 +275,8 @@ class Layout:
         self.left_out.append(f"{topic} is not checked: {why}")
 
     def _progress(self, searched: Collection[PartitionName]) -> dict[PartitionName, Progress]:
-        """Return what the group's two consumer groups have done. In relay mode the service reads the ready topic."""
+        """Return what the group's two consumer groups and its Spark queries have done. In relay mode the service reads
+        the ready topic."""
         names = self._settings.names
         retried = {Kind.LEVEL} if self._settings.deliver.mode == "relay" else {Kind.LEVEL, Kind.READY}
         by_group: dict[str, list[PartitionName]] = {}
@@ -285,7 +287,7 @@ class Layout:
         progress: dict[PartitionName, Progress] = {}
         for group, partitions in by_group.items():
             try:
-                progress |= self._cluster.progress(group, partitions)
+                progress |= progress_with_queries(self._cluster, names, group, partitions)
             except DeniedError as denied:
                 for topic in sorted({topic for topic, _ in partitions}):
                     self._leave_out(topic, denied)

@@ -9,6 +9,7 @@ was read to its end. All runs on the event loop, but for what is said to be call
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
@@ -29,6 +30,7 @@ from reconsume.sidecar.settings.model import Settings
 from reconsume.topics import versions
 from reconsume.topics.agreement import SILENT_AFTER, LiveSettings
 from reconsume.topics.hold_record import HoldHeard
+from reconsume.topics.ownership import Reader
 from reconsume.topics.policy_record import (
     BadRecord,
     InstanceHeard,
@@ -44,6 +46,15 @@ _LOG = logging.getLogger("reconsume.policy")
 KNOWN_WITHIN = 30.0
 """Seconds that the lanes wait for the group's settings and holds at the start. Then they deliver by the configuration's
 values, because a policy topic without a leader must not stop the records. In strict mode they keep waiting."""
+
+UNKNOWN = (
+    "the group's settings and holds are not known yet; until then the configuration applies here alone, and what is "
+    "held may be delivered"
+)
+COUNTED_WITHIN = 5.0
+"""Seconds that the lanes wait then until the log has this instance's heartbeat, so that no Spark query can begin to
+read the group's retries at the same time. If the heartbeat cannot be written, a query may: then this instance ends as
+soon as it sees that."""
 
 MISSING_MS = 180_000
 """ms without a heartbeat of its own in the log after which an instance says so: the others count it as gone."""
@@ -177,27 +188,30 @@ class PolicyController:
         self.holds.begin(self._log.state.holds)
         self._differing = DifferenceLog()
         self._draining = DrainingLevels(settings.names, frozenset(settings.topic_names))
-        self._known = asyncio.Event()
+        self._known, self._counted = asyncio.Event(), asyncio.Event()
+        self.owner: Reader | None = None
+        """The Spark query that reads the group's retries, so that this instance may not and ends."""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait_known(self) -> None:
         """Wait until the group's settings are in force, or there are none.
 
-        Outside strict mode, the wait ends after `known_within` seconds. In strict mode it never ends if this instance
-        may not start.
+        Outside strict mode, the wait ends after `known_within` seconds. It never ends if this instance may not start:
+        in strict mode for its configuration, and while a Spark query reads the group's retries.
         """
         if self._chosen.file.policy_mode == "strict":
             await self._known.wait()
-            return
-        try:
-            await asyncio.wait_for(self._known.wait(), self._known_within)
-        except TimeoutError:
-            text = (
-                "the group's settings and holds are not known yet; until then the configuration applies here alone, "
-                "and what is held may be delivered"
-            )
-            _LOG.warning(text, extra={"event": "settings-unknown"})
+        else:
+            try:
+                await asyncio.wait_for(self._known.wait(), self._known_within)
+            except TimeoutError:
+                _LOG.warning(UNKNOWN, extra={"event": "settings-unknown"})
+                return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._counted.wait(), COUNTED_WITHIN)
+        if self.owner is not None:
+            await asyncio.Event().wait()
 
     # --- called on the thread of the topic ---------------------------------------------------------------------------
 
@@ -314,6 +328,9 @@ class PolicyController:
     def _take(self, news: PolicyUpdate) -> None:
         if news.begun:
             self._begin_again()
+        self.owner = self.owner or news.owner
+        if news.counted:
+            self._counted.set()
         for said in news.records:
             self._hear(said, news.live)
         self._log.note_end(live=bool(news.records) and news.live, caught_up=news.caught_up)

@@ -9,6 +9,9 @@ what is retried in place or stalls (`Judged` in `observability/signals.py`), is 
 a second whether the instance works, and what it obeys of what operators say: commands wait for that. One that works
 answers another that does not: only a heartbeat behind its own lets that one leave the group
 (`core/participation.py`). A clean stop deletes the record.
+
+No heartbeat is written before the log was read to its end, nor while a Spark query reads the group's retries
+(`topics/ownership.py`). The log's order decides: if another reader was first, the listener hears of it.
 """
 
 from __future__ import annotations
@@ -47,10 +50,12 @@ from reconsume.sidecar.observability.signals import Judged, Signals
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from reconsume.sidecar.printable import plural
 from reconsume.topics.names import Names
+from reconsume.topics.ownership import Reader, Readers, reader_of
 from reconsume.topics.policy_record import (
     PARTITION,
     InstanceHeard,
     ObeysTold,
+    OwnerHeard,
     PaceTold,
     RefusedTold,
     SubscriptionRecord,
@@ -269,7 +274,8 @@ class PolicyUpdate(NamedTuple):
     """The result of reading the topic since the last update.
 
     `caught_up`: the topic was read to its end, or does not exist. `live`: the records were written while the thread was
-    reading, not before. `begun`: from now on the topic is read from its beginning.
+    reading, not before. `begun`: from now on the topic is read from its beginning. `counted`: the log has a heartbeat
+    of this instance, or there is no log. `owner`: who reads the group's retries, so that this instance may not.
     """
 
     records: tuple[ControlRecord, ...]
@@ -277,6 +283,8 @@ class PolicyUpdate(NamedTuple):
     caught_up: bool
     live: bool
     begun: bool = False
+    counted: bool = True
+    owner: Reader | None = None
 
 
 class PolicyListener(Protocol):
@@ -386,6 +394,11 @@ class PolicyFollower(threading.Thread):
         """Whether the client has read a former topic of this name."""
         self._end = 0
         self._first: tuple[int, int] | None = None
+        self._readers = Readers()
+        self._owner: Reader | None = None
+        """Who reads the group's retries, so that this instance may not. It ends then, and publishes nothing more."""
+        self._is_counted = False
+        """Whether the log has a heartbeat of this instance, since it is read from its beginning."""
         self._looked_at = -LOOK_EVERY
         self._gone = False
         """Whether the topic that was read exists no more."""
@@ -415,7 +428,8 @@ class PolicyFollower(threading.Thread):
         self._heartbeat.take_back()
 
     def _follow(self) -> None:
-        self._reading = self._live = self._is_stale = self._gone = False
+        self._reading = self._live = self._is_stale = self._gone = self._is_counted = False
+        self._readers = Readers()
         self._looked_at = -LOOK_EVERY
         consumer = new_client(Consumer, self._reader, self._credentials, self._stopping)
         if consumer is None:
@@ -448,8 +462,9 @@ class PolicyFollower(threading.Thread):
     def _turn(self, consumer: Consumer) -> None:
         if self._is_time_to_look():
             self._look(consumer)
-        self._heartbeat.turn(there=self._reading)
-        self._heartbeat.put_back(self._listener.unwritten())
+        if self._owner is None:
+            self._heartbeat.turn(there=self._reading)
+            self._heartbeat.put_back(self._listener.unwritten())
         if not self._reading:
             self._stopping.wait(POLL)
             return
@@ -468,6 +483,7 @@ class PolicyFollower(threading.Thread):
                 # A time that a writer gave says nothing of now: then a heartbeat is as old as its reading.
                 at = wall() if live and kind != TIMESTAMP_LOG_APPEND_TIME else written_at
                 records.append(control_record(message.key(), message.value(), offset, at))
+                self._hear_reader(records[-1])
                 self._first = self._first or (offset + 1, written_at)
                 caught_up |= offset + 1 >= self._end
             elif error.code() == KafkaError._PARTITION_EOF:
@@ -478,8 +494,30 @@ class PolicyFollower(threading.Thread):
         if live:
             self._heartbeat.hear(records)
         self._live |= caught_up and self._reading
+        if self._live and not live:
+            self._publish()
         if any_came:
-            self._listener.on_update(PolicyUpdate(tuple(records), None, caught_up, live))
+            news = PolicyUpdate(tuple(records), None, caught_up, live, counted=self._is_counted, owner=self._owner)
+            self._listener.on_update(news)
+
+    def _hear_reader(self, said: ControlRecord) -> None:
+        """Take in a heartbeat, which may be that of a reader next to which this instance may not read."""
+        self._readers.hear(news := said.heard, said.at)
+        if not self._live or not isinstance(news, (InstanceHeard, OwnerHeard)):
+            return
+        own = reader_of(self._source.own.instance, self._source.own.fixed, said.at)
+        self._owner = self._owner or self._readers.against(own, said.at)
+        self._is_counted |= self._owner is None and said.key == instance_key(own.instance)
+
+    def _publish(self) -> None:
+        """Publish the heartbeat, unless it was just published, or somebody else reads the group's retries.
+
+        The log must have been read to its end.
+        """
+        own, now = self._source.own, wall()
+        self._owner = self._owner or self._readers.against(reader_of(own.instance, own.fixed, now), now)
+        if self._owner is None:
+            self._heartbeat.tell()
 
     def _stumble(self, consumer: Consumer, error: KafkaError) -> None:
         """Log that the topic cannot be read. Raises KafkaException if the error is fatal.
@@ -523,9 +561,10 @@ class PolicyFollower(threading.Thread):
                 f"{self._topic} is {ABSENT}: each instance applies the retry policy of its configuration, and "
                 f"different configurations are not detected; `{hint('topics apply')}` creates what is missing"
             )
-        self._listener.on_update(PolicyUpdate((), look, self._live or not self._reading, False, begins))
-        if self._topic in there:
-            self._heartbeat.tell()
+        caught_up, counted = self._live or not self._reading, self._is_counted or not self._reading
+        if self._live:
+            self._publish()
+        self._listener.on_update(PolicyUpdate((), look, caught_up, False, begins, counted, self._owner))
 
     def _is_other_log(self, consumer: Consumer) -> bool:
         """Whether the topic is not the one whose first record was read; the client reports only that there is none.

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.group_policy.queries import committed_with_queries
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.consumer.committed_offsets import committed
 from reconsume.sidecar.kafka.consumer.log_checks import edges
@@ -98,7 +99,7 @@ def leftovers(cluster: Cluster, names: Names, mains: Collection[str]) -> list[Le
     counted = []
     for level in removed_levels(names, mains, cluster.topic_names()) if names.per_topic else ():
         numbered = [partition for topic in cluster.visible([level.name]).values() for partition in topic.led]
-        done = cluster.committed(names.retry_group, numbered)
+        done = committed_with_queries(cluster, names, names.retry_group, numbered)
         if level.others and not done:
             continue
         waiting = sum(cluster.unread(numbered, done).values())

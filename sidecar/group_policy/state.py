@@ -38,6 +38,7 @@ from reconsume.topics.agreement import (
     newest_first,
 )
 from reconsume.topics.hold_record import HOLD, IDENT, MOST_HOLDS, HoldHeard, HoldRecord, lasts_too_long
+from reconsume.topics.ownership import Readers
 from reconsume.topics.policy_record import (
     KEY,
     MOST_OPEN,
@@ -360,6 +361,9 @@ class ControlState:
     def __init__(self, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - a value
         self.policies = Policies(bounds.policies)
         self.beats = Beats()
+        """The heartbeats of sidecars."""
+        self.readers = Readers()
+        """Who reads the group's retries: sidecars and Spark queries."""
         self.settings = KnownSettings()
         self.holds = HoldsHeard(bounds.holds)
         self.decisions = Decisions(bounds.dismissals)
@@ -376,13 +380,14 @@ class ControlState:
     def apply(self, said: ControlRecord, now_ms: int) -> str:
         """Take in the next record. Return why a decision is not carried out, in one sentence; otherwise empty."""
         self.next_offset, self.written_at = said.offset + 1, said.at
+        self.readers.hear(said.heard, said.at)
         match said.heard:
             case PolicyHeard(record=policy):
                 self.policies.add(Entry(said.offset, policy), said.size)
                 self.said_to = self.next_offset
             case InstanceHeard(instance=instance, record=None):
                 self.beats.remove(instance, said.at)
-            case InstanceHeard(instance=instance, record=SubscriptionRecord() as beat):
+            case InstanceHeard(instance=instance, record=SubscriptionRecord(query=None) as beat):
                 self.beats.add(instance, Beat(beat, said.offset, said.at, said.size))
             case SettingsHeard(digest=digest, record=settings):
                 self._hear_settings(digest, settings, said.at)

@@ -23,6 +23,7 @@ from typing import Literal
 
 from reconsume.sidecar.errors import ConfigError, ContractError
 from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.queries import heartbeats_with_queries
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import ABSENT, suggestion
 from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -70,7 +71,9 @@ def main_topics(names: Names, state: ControlState, topics: Partitions, committed
     `committed`: the topics in which the consumer group has committed something; needed only without heartbeats, or
     where a heartbeat names some of its topics only.
     """
-    tags = {topic: text for beat in state.beats.known().values() for topic, text in beat.subscription.items()}
+    tags = {
+        topic: text for beat in heartbeats_with_queries(state).values() for topic, text in beat.subscription.items()
+    }
     queue_prefix, dlq_suffix = f"{names.group}-ORDERED-", f"-{names.group}-DLQ"
     if not tags:
         others = [topic for topic in committed if not is_own(names.group, topic)]
@@ -84,7 +87,7 @@ def main_topics(names: Names, state: ControlState, topics: Partitions, committed
 
 def is_cut(state: ControlState) -> bool:
     """Return whether a heartbeat has no room for all topics of its instance."""
-    return any(beat.subscribed for beat in state.beats.known().values())
+    return any(beat.subscribed for beat in heartbeats_with_queries(state).values())
 
 
 def is_own(group: str, topic: str) -> bool:

@@ -42,6 +42,7 @@ from reconsume.sidecar.dlq.letters import OPEN, Filter, RedriveRequest
 from reconsume.sidecar.errors import BrokerError, ConfigError, ContractError, ReconsumeError
 from reconsume.sidecar.group_policy.agreement import differences_of, group_settings
 from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.queries import live_queries
 from reconsume.sidecar.group_policy.state import Bounds, ControlState
 from reconsume.sidecar.groups.discovery import (
     CLIENT,
@@ -259,7 +260,7 @@ class GroupWatch:
         versions = {beat.release.version for beat in beats.values() if beat.release is not None}
         newest = max(beats.values(), key=lambda beat: beat.at, default=None)
         return Reported(
-            running=len(beats),
+            running=len(beats) + len(live_queries(state, now_ms)),
             versions=tuple(sorted(versions)),
             outage=outage_of(beats.values()),
             holds=len(state.holds.in_force(now_ms).records),
@@ -299,12 +300,21 @@ class GroupWatch:
         return self._settings
 
     def _progress(self, kinds: Mapping[str, Kind], topics: Partitions) -> dict[PartitionName, Progress]:
-        """Return the progress of both consumer groups. The ready topic of a relay is the main group's."""
+        """Return the progress of both consumer groups, or of a Spark query that is further.
+
+        The ready topic of a relay is the main group's.
+        """
         main = [
             one for name, kind in kinds.items() if kind in (Kind.MAIN, Kind.ORDERED, Kind.READY) for one in topics[name]
         ]
         retry = [one for name, kind in kinds.items() if kind in (Kind.LEVEL, Kind.READY) for one in topics[name]]
-        return {**self._main_offsets.progress(main), **self._retry_offsets.progress(retry)}
+        progress = {**self._main_offsets.progress(main), **self._retry_offsets.progress(retry)}
+        for query in self._state.readers.queries():
+            private = self._names.spark_group(query.query.name if query.query else "")
+            for partition, found in self._cluster.progress(private, [*main, *retry]).items():
+                if partition not in progress or progress[partition].next < found.next:
+                    progress[partition] = found
+        return progress
 
     # --- the oldest record -------------------------------------------------------------------------------------------
 

@@ -202,14 +202,19 @@ class Sidecar:
     async def watch(self, stop: asyncio.Event) -> int:
         """Wait for a stop, and return the exit code.
 
-        1 if a part of the sidecar is broken, or if no stop followed a drain. 78 if the policy refuses this instance, if
-        its properties let no Kafka client be made, or if the brokers take too little metadata with an offset.
+        1 if a part of the sidecar is broken, if no stop followed a drain, or if a Spark query reads the group's
+        retries. 78 if the policy refuses this instance, if its properties let no Kafka client be made, or if the
+        brokers take too little metadata with an offset.
         """
         while not stop.is_set():
             if self._controller.refusal:
                 for problem in self._controller.refusal:
                     _LOG.error("configuration: %s", problem, extra={"event": "policy-mismatch"})
                 return os.EX_CONFIG
+            if (owner := self._controller.owner) is not None:
+                text = "the group's retries are read by %s; a second reader would double their copies: stop one of both"
+                _LOG.error(text, owner.described, extra={"event": "retries-owned"})
+                return 1
             if asyncio.get_running_loop().time() > self._ends_at:
                 _LOG.error(
                     "drained but not stopped: the process ends, so that a new one takes over",

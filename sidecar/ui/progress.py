@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
+from reconsume.sidecar.group_policy.queries import committed_with_queries
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
@@ -88,7 +89,7 @@ class Progress:
         """
         partitions = [partition for topic in topics for partition in topic.led]
         spans = self._cluster.spans(partitions)
-        committed = self._cluster.committed(group, partitions)
+        committed = committed_with_queries(self._cluster, self._settings.names, group, partitions)
         late = self._settings.start == "latest" and group == self._settings.names.group
         return {
             partition: Done(committed[partition], end) if partition in committed else Done(begin, end, fresh=True)

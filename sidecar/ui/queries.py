@@ -17,6 +17,7 @@ from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.agreement import group_settings
 from reconsume.sidecar.group_policy.control_log import ControlLog, members_of
 from reconsume.sidecar.group_policy.operations import HoldStore, holds_of
+from reconsume.sidecar.group_policy.queries import heartbeats_with_queries
 from reconsume.sidecar.group_policy.state import Entry
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
@@ -30,6 +31,7 @@ from reconsume.sidecar.view.journey import Journey, read_journey
 from reconsume.topics.agreement import SILENT_AFTER, LiveSettings
 from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord
+from reconsume.topics.ownership import reader_of
 from reconsume.topics.policy_record import PolicyRecord, SubscriptionRecord
 
 LONGEST = 30.0
@@ -125,16 +127,21 @@ class Queries:
         if state is None:
             return GroupNews({}, {}, failure_end(self.settings))
         governed = group_settings(self.settings, state, wall()).settings
-        return GroupNews(state.beats.known(), holds_of(state).live, failure_end(governed))
+        return GroupNews(heartbeats_with_queries(state), holds_of(state).live, failure_end(governed))
 
     def instances(self, heartbeats: Mapping[str, SubscriptionRecord]) -> list[Instance]:
-        """Return the instances that have sent a heartbeat and have not announced a clean stop, by these heartbeats."""
+        """Return the instances and Spark queries that have sent a heartbeat and have not ended, by these heartbeats."""
         names, now = self.settings.names, wall()
         rows = []
         groups = self.cluster.groups((names.group, names.retry_group))
         mains = self.settings.topic_names
         levels = {names.level(delay, topic): delay for delay in self.settings.delays for topic in mains}
         for name, record in sorted(heartbeats.items()):
+            if (query := record.query) is not None:
+                silent_after = reader_of(name, record, record.at).counts_for_ms
+                reads = (*record.subscription, *(["all levels"] if query.gated else []), names.ready)
+                rows.append(Instance(name, record, record.at > now - silent_after, query.host, frozenset(), reads))
+                continue
             own = members_of(name, groups)
             holds = frozenset((group, partition) for group, member in own for partition in member.partitions)
             host = own[0][1].host.lstrip("/") if own else ""

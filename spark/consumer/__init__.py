@@ -22,10 +22,12 @@ from reconsume.spark.consumer.rules import Rules, build_rules, forget_topics, ru
 from reconsume.spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
 
 if TYPE_CHECKING:
+    from reconsume.spark.consumer.claim import RetriesOwnedError
     from reconsume.spark.consumer.following import PolicyFollower
     from reconsume.spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record
     from reconsume.spark.consumer.redrive import RedriveError, Redrives, redrive_rows
     from reconsume.spark.consumer.rows import due_rows, parsed, split, write_rows
+    from reconsume.spark.consumer.start import StartError
     from reconsume.spark.consumer.streams import read_gated, read_relay, with_batch_time
 
 __all__ = [
@@ -36,8 +38,10 @@ __all__ = [
     "Record",
     "RedriveError",
     "Redrives",
+    "RetriesOwnedError",
     "Retry",
     "Rules",
+    "StartError",
     "TooManyFailuresError",
     "build_rules",
     "dead_letter",
@@ -55,18 +59,20 @@ __all__ = [
     "write_rows",
 ]
 
-NEED_PYSPARK = {
+NEED_MORE = {
+    "claim": ("RetriesOwnedError",),
+    "start": ("StartError",),
     "following": ("PolicyFollower",),
     "foreach": ("Counts", "TooManyFailuresError", "for_each_record"),
     "redrive": ("RedriveError", "Redrives", "redrive_rows"),
     "rows": ("due_rows", "parsed", "split", "write_rows"),
     "streams": ("read_gated", "read_relay", "with_batch_time"),
 }
-"""The names of each module that imports PySpark."""
+"""The names of each module that imports PySpark or a Kafka client."""
 
 
 def __getattr__(name: str) -> object:
-    for module, names in NEED_PYSPARK.items():
+    for module, names in NEED_MORE.items():
         if name in names:
             return getattr(importlib.import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

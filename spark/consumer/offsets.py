@@ -6,11 +6,14 @@ A level topic carries append times and has one delay, so its records become due 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+T = TypeVar("T")
 PartitionName: TypeAlias = tuple[str, int]
 """A topic and a partition's number."""
 Offsets: TypeAlias = Mapping[PartitionName, int]
+
+Skips: TypeAlias = Mapping[PartitionName, Sequence[tuple[int, int]]]
 
 NO_LATER = -1
 """Kafka's answer for "the first offset at or after this time" if the partition has no record that late."""
@@ -20,12 +23,14 @@ class Reach(NamedTuple):
     """The source's position: the next offset to read in each partition.
 
     `dropped` counts the offsets that retention deleted before they were read. `ids` are the ids of the topics that the
-    offsets belong to.
+    offsets belong to. `skips` are ranges ahead that are not read, because another query or sidecar has handled them:
+    the first offset of each, and the one behind it.
     """
 
     next: dict[PartitionName, int]
     dropped: int = 0
     ids: Mapping[str, str] = {}
+    skips: Skips = {}  # noqa: RUF012 - never changed
 
 
 class Range(NamedTuple):
@@ -52,7 +57,8 @@ def due_ends(ends: Offsets, cuts: Offsets) -> dict[PartitionName, int]:
 def renewed(reach: Reach, ids: Mapping[str, str]) -> Reach:
     """Return `reach` without the offsets in topics that were deleted and created again, and with the new ids."""
     kept = {partition: offset for partition, offset in reach.next.items() if not is_anew(partition[0], reach.ids, ids)}
-    return Reach(kept, reach.dropped, {**reach.ids, **ids})
+    skips = {partition: ranges for partition, ranges in reach.skips.items() if partition in kept}
+    return Reach(kept, reach.dropped, {**reach.ids, **ids}, skips)
 
 
 def is_anew(topic: str, before: Mapping[str, str], after: Mapping[str, str]) -> bool:
@@ -99,7 +105,8 @@ def advance(reach: Reach, ends: Offsets, most: int) -> Reach:
         share = min(count, remaining // (len(waiting) - rank))
         moved[partition] = moved.get(partition, 0) + share
         remaining -= share
-    return reach._replace(next=moved)
+    ahead = {at: [(first, end) for first, end in ranges if end > moved[at]] for at, ranges in reach.skips.items()}
+    return reach._replace(next=moved, skips={at: ranges for at, ranges in ahead.items() if ranges})
 
 
 def ranges_of(start: Reach, end: Reach, lows: Offsets) -> list[Range]:
@@ -134,18 +141,24 @@ def shared_out(ranges: Sequence[Range], tasks: int) -> list[list[Range]]:
 
 def to_json(reach: Reach) -> dict[str, Any]:
     """Return the position as JSON for Spark, always in the same order: Spark compares two of them as texts."""
-    topics: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(reach.next.items()):
-        topics.setdefault(topic, {})[str(partition)] = offset
-    return {"next": topics, "dropped": reach.dropped, "ids": dict(sorted(reach.ids.items()))}
+    kept = {"next": by_topic(reach.next), "dropped": reach.dropped, "ids": dict(sorted(reach.ids.items()))}
+    return {**kept, "skips": by_topic(reach.skips)} if reach.skips else kept
+
+
+def by_topic(values: Mapping[PartitionName, T]) -> dict[str, dict[str, T]]:
+    """Return values of partitions by topic and by number as text, as JSON has them, in order."""
+    topics: dict[str, dict[str, T]] = {}
+    for (topic, partition), value in sorted(values.items(), key=lambda item: item[0]):
+        topics.setdefault(topic, {})[str(partition)] = value
+    return topics
+
+
+def by_partition(topics: Mapping[str, Mapping[str, T]]) -> dict[PartitionName, T]:
+    """Return what `by_topic` has made of values of partitions."""
+    return {(topic, int(number)): value for topic, values in topics.items() for number, value in values.items()}
 
 
 def from_json(kept: Mapping[str, Any]) -> Reach:
     """Return the position from the JSON that Spark kept."""
-    topics: Mapping[str, Mapping[str, int]] = kept["next"]
-    offsets = {
-        (topic, int(number)): offset
-        for topic, offset_by_number in topics.items()
-        for number, offset in offset_by_number.items()
-    }
-    return Reach(offsets, kept["dropped"], kept.get("ids", {}))
+    skips = {at: [(first, end) for first, end in ranges] for at, ranges in by_partition(kept.get("skips", {})).items()}
+    return Reach(by_partition(kept["next"]), kept["dropped"], kept.get("ids", {}), skips)

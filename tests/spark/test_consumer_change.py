@@ -51,7 +51,7 @@ def test_main_topics_and_partitions_are_added_and_taken_away_on_one_checkpoint(
     spark: SparkSession, kafka: Broker, tmp_path: Path
 ) -> None:
     job = Consumer(spark, kafka.bootstrap, tmp_path / "place")
-    for name in ("orders", "bills", "returns", "RETRY"):
+    for name in ("orders", "bills", "returns", "RETRY", "RETRY-POLICY"):
         create_topic(kafka.bootstrap, job.topic(name))
     for name in ("orders", "bills"):
         produce(kafka.bootstrap, job.topic(name), [name.encode()])
@@ -81,7 +81,7 @@ class Gated(Consumer):
         """Run with this ladder and table until these values, and no others, were handled since the last run."""
         rules = build_rules(self.group, [self.topic("orders")], ladder=ladder, levels=levels, name="ship")
         self.seen.clear()
-        writer = read_gated(self.spark, rules, self.kafka).writeStream.foreachBatch(self._take)
+        writer = read_gated(self.spark, rules, self.kafka, start="earliest").writeStream.foreachBatch(self._take)
         query = writer.option("checkpointLocation", self.place).trigger(processingTime="200 milliseconds").start()
 
         def all_seen() -> bool:
@@ -100,7 +100,7 @@ class Gated(Consumer):
 def test_levels_are_added_and_taken_away_on_one_checkpoint(spark: SparkSession, kafka: Broker, tmp_path: Path) -> None:
     """A level that leaves the ladder is read as long as its topic exists."""
     job = Gated(spark, kafka.bootstrap, tmp_path / "place")
-    for name in ("orders", "RETRY"):
+    for name in ("orders", "RETRY", "RETRY-POLICY"):
         create_topic(kafka.bootstrap, job.topic(name))
     first = job.level("1s")
     produce(kafka.bootstrap, first, [b"a"])

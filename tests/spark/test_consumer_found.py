@@ -12,8 +12,17 @@ from pyspark.sql import SparkSession
 from reconsume.spark.consumer.rules import build_rules
 from reconsume.spark.consumer.source import NAME, LevelsSource
 from reconsume.spark.consumer.streams import COLUMNS, make_known, read_gated
+from reconsume.topics.names import Kind
+from tests.support.kafka.broker import Broker
+from tests.support.kafka.group_topics import create_group, fresh_group
 
-OPTIONS = {"client.bootstrap.servers": "localhost:1", "levels": '{"a-RETRY-10s": 10000}'}
+OPTIONS = {
+    "client.bootstrap.servers": "localhost:1",
+    "group": "a",
+    "name": "ship",
+    "topics": '["orders"]',
+    "levels": '{"a-RETRY-10s": 10000}',
+}
 
 
 def test_the_format_is_known_without_being_registered(spark: SparkSession) -> None:
@@ -25,9 +34,10 @@ def test_the_format_is_known_without_being_registered(spark: SparkSession) -> No
     assert tuple(spark.table("levels").columns) == COLUMNS
 
 
-def test_what_is_known_can_still_be_read_by_the_function(spark: SparkSession) -> None:
-    rules = build_rules("billing", ["orders"], name="ship")
-    frame = read_gated(spark, rules, {"bootstrap.servers": "localhost:1"})
+def test_what_is_known_can_still_be_read_by_the_function(spark: SparkSession, kafka: Broker) -> None:
+    group = create_group(fresh_group(kafka.bootstrap, delays=(1_000,)), also=(Kind.POLICY,))
+    rules = build_rules(group.group, group.mains, name="ship", ladder=["1s"])
+    frame = read_gated(spark, rules, {"bootstrap.servers": kafka.bootstrap})
     assert tuple(frame.columns) == (*COLUMNS, "batch_time")
 
 

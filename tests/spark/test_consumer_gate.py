@@ -14,12 +14,13 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconsume.spark.consumer.lookup import LevelTopicError, Lookup
+from reconsume.spark.consumer.brokers import LevelTopicError, Lookup, ReadError, Row
 from reconsume.spark.consumer.offsets import PartitionName
-from reconsume.spark.consumer.reader import ReadError, Row
 from reconsume.spark.consumer.record import REPLACED
-from reconsume.spark.consumer.source import LevelsReader, Options, options_of
+from reconsume.spark.consumer.source import NEEDED, LevelsReader, Options, options_of
+from reconsume.spark.consumer.start import Query
 from reconsume.topics.client_rules import NATIVE
+from reconsume.topics.names import Names
 from tests.conftest import MakeTopic
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
@@ -34,8 +35,13 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
+FREE: Any = SimpleNamespace(hold=lambda: None, withdraw=lambda: None)
+"""A claim of a group that nobody else reads."""
+
+
 def options(kafka: Broker, levels: dict[str, int], most: int = 1_000, tasks: int = 2) -> Options:
-    return Options({"bootstrap.servers": kafka.bootstrap}, levels, most, tasks)
+    query = Query(Names(f"gate-{uuid.uuid4().hex[:8]}"), "ship", ())
+    return Options({"bootstrap.servers": kafka.bootstrap}, levels, query, most, tasks)
 
 
 @pytest.fixture
@@ -45,7 +51,7 @@ def level(make_topic: MakeTopic) -> str:
 
 
 def reader_of(kafka: Broker, level: str, delay: int, most: int = 1_000) -> LevelsReader:
-    return LevelsReader(options(kafka, {level: delay}, most))
+    return LevelsReader(options(kafka, {level: delay}, most), claim=FREE)
 
 
 def next_of(offset: dict[str, Any], level: str) -> int:
@@ -105,7 +111,10 @@ def test_a_record_that_comes_between_the_two_questions_is_not_passed_on(kafka: B
             return answer
 
     given = options(kafka, {level: HOUR})
-    reader = LevelsReader(given, Between(given.client, given.levels))
+    reader = LevelsReader(given, Between(given.client, given.levels), claim=FREE)
+    asked.append("before a batch")
+    reader.initialOffset()
+    asked.clear()
     assert next_of(reader.latestOffset(), level) == 0
     assert len(asked) == 2
 
@@ -210,7 +219,7 @@ def test_a_range_that_is_deleted_under_the_task_is_an_error(kafka: Broker, level
 
 def test_a_topic_that_is_not_stamped_by_its_broker_is_refused(kafka: Broker, level: str, topic: str) -> None:
     with pytest.raises(LevelTopicError, match=f"must be LogAppendTime, and it is not for {topic}:"):
-        LevelsReader(options(kafka, {level: 1, topic: 1})).latestOffset()
+        LevelsReader(options(kafka, {level: 1, topic: 1}), claim=FREE).latestOffset()
 
 
 def test_a_topic_that_was_made_anew_and_has_grown_past_our_place_is_read_from_its_first_record(
@@ -240,7 +249,7 @@ def test_a_log_that_was_cut_is_read_on_at_its_end(kafka: Broker, level: str) -> 
 
 def test_a_missing_level_topic_is_refused(kafka: Broker, level: str) -> None:
     with pytest.raises(LevelTopicError, match="missing level topics: billing-RETRY-7s;"):
-        LevelsReader(options(kafka, {level: 1, "billing-RETRY-7s": 7_000})).initialOffset()
+        LevelsReader(options(kafka, {level: 1, "billing-RETRY-7s": 7_000}), claim=FREE).initialOffset()
 
 
 def test_another_level_of_the_group_is_read_from_its_first_record_as_soon_as_it_exists(
@@ -250,7 +259,7 @@ def test_another_level_of_the_group_is_read_from_its_first_record_as_soon_as_it_
     one, two, wrong = (f"{group}-RETRY-{delay}" for delay in ("1s", "2ms", "3ms"))
     create_topic(kafka.bootstrap, one, config=stamped)
     given = options(kafka, {one: 1_000})._replace(prefixes=(f"{group}-RETRY-",))
-    reader = LevelsReader(given, look_every=0)
+    reader = LevelsReader(given, look_every=0, claim=FREE)
     start = reader.latestOffset()
     assert set(start["next"]) == {one}
     for name in ("EVENTS", "60s", "2ms-x"):
@@ -264,7 +273,7 @@ def test_another_level_of_the_group_is_read_from_its_first_record_as_soon_as_it_
     assert [row[5] for row in read_all(reader, start, end)] == [b"first", b"second"]
     assert capfd.readouterr().err.count(f"{wrong} is not read") == 1
     produce(kafka.bootstrap, two, [b"third"])
-    after = LevelsReader(given)
+    after = LevelsReader(given, claim=FREE)
     after.partitions(end, end)
     until(lambda: next_of(after.latestOffset(), two) == 3, SECONDS, "a new reader knows it too")
     delete_topics(kafka.bootstrap, two)
@@ -282,23 +291,35 @@ def test_a_header_key_that_is_not_utf_8_is_read_as_such_after_thousands_of_good_
     assert {(row[5], tuple(row[6])) for row in rows[:-1]} == {(b"v", OWN)}
 
 
+GIVEN = {
+    "client.bootstrap.servers": "h:1",
+    "client.sasl.username": "me",
+    "group": "billing",
+    "name": "ship",
+    "topics": '["orders"]',
+    "levels": '{"l": 5}',
+}
+
+
 def test_options_are_read_and_what_is_missing_is_said() -> None:
-    given = {"client.bootstrap.servers": "h:1", "client.sasl.username": "me", "levels": '{"l": 5}', "most": "7"}
-    assert options_of(given) == Options({"bootstrap.servers": "h:1", "sasl.username": "me"}, {"l": 5}, 7, 8)
-    assert options_of({**given, "prefixes": '["b-RETRY-"]'}).prefixes == ("b-RETRY-",)
-    for missing in ("client.bootstrap.servers", "levels"):
-        with pytest.raises(ValueError, match="needs the options"):
-            options_of({name: value for name, value in given.items() if name != missing})
+    query = Query(Names("billing"), "ship", ("orders",))
+    read = options_of({**GIVEN, "most": "7"})
+    assert read == Options({"bootstrap.servers": "h:1", "sasl.username": "me"}, {"l": 5}, query, 7, 8)
+    assert options_of({**GIVEN, "prefixes": '["b-RETRY-"]'}).prefixes == ("b-RETRY-",)
+    more = options_of({**GIVEN, "start": "now", "main": '{"orders": {"0": 7}}', "gated": "false"}).query
+    assert more == query._replace(start="now", main={("orders", 0): 7}, gated=False)
+    for missing in NEEDED:
+        with pytest.raises(ValueError, match=f"needs the options .*: {missing} missing"):
+            options_of({name: value for name, value in GIVEN.items() if name != missing})
     for wrong in ({"levels": "{}"}, {"most": "0"}, {"tasks": "0"}):
         with pytest.raises(ValueError, match="at least 1"):
-            options_of({**given, **wrong})
+            options_of({**GIVEN, **wrong})
 
 
 @pytest.mark.parametrize("prefix", ["client.", "CLIENT.", "Client."])
 @pytest.mark.parametrize("name", sorted(NATIVE))
 def test_an_option_that_brings_code_along_is_refused_in_every_spelling(name: str, prefix: str) -> None:
     """Spark hands on what SQL, Scala and Python gave as options, in any case (contract 14.6)."""
-    good = {"client.bootstrap.servers": "h:1", "levels": '{"l": 5}'}
     for spelled in (name, name.upper(), f"{name} "):
         with pytest.raises(ValueError, match="may not bring code along"):
-            options_of({**good, f"{prefix}{spelled}": "/tmp/evil"})
+            options_of({**GIVEN, f"{prefix}{spelled}": "/tmp/evil"})

@@ -27,6 +27,7 @@ from reconsume.spark.consumer import (
     read_relay,
     retry,
 )
+from reconsume.topics.names import Kind
 from tests.spark import mistakes
 from tests.spark.mistakes import MISTAKES
 from tests.support.deadline import until
@@ -80,7 +81,7 @@ class Job:
         self._read = read
         self._spark, self._handlers = spark, {"handler": None, **handlers}
         self.counts: list[Counts] = []
-        self.group = create_group(fresh_group(bootstrap, delays=(1_000,)))
+        self.group = create_group(fresh_group(bootstrap, delays=(1_000,)), also=(Kind.POLICY,))
         self._checkpoint = str(folder / self.group.group)
         produce(bootstrap, self.group.main, [Out(value.encode(), b"k") for value in values])
         self._query = self._start()

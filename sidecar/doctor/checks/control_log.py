@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, listed, not_checked, ok, unseen, warn
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.group_policy.agreement import InForce, differences_of, group_settings, named
+from reconsume.sidecar.group_policy.queries import live_queries, reads_of
 from reconsume.sidecar.group_policy.state import Beat, ControlState
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -134,6 +135,8 @@ def instances_differ(state: ControlState | None, settings: Settings, wall: int) 
     if state is None:
         return [not_checked(UNKNOWN, hint("topics apply"))]
     running = state.beats.running(wall)
+    if not running and (queries := live_queries(state, wall)):
+        return [ok(f"no instance runs: {', '.join(map(reads_of, queries))}")]
     if not running:
         return [not_checked("no instance runs", "start one")]
     own = {digest_of(agreed_values(settings)): SettingsRecord(agreed_values(settings), 1)}

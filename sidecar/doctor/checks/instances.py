@@ -15,6 +15,7 @@ from reconsume.sidecar.core.pace.state_names import FailureEnd, State, outage_no
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.core.status import STOPPED
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn
+from reconsume.sidecar.group_policy.queries import live_queries
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.http.sidecar_connection import SidecarConnection
@@ -56,6 +57,8 @@ def instances(state: ControlState | None, settings: Settings, at: Now) -> list[F
     findings = [finding for name, beat in running.items() for finding in beating(name, beat.record, at, local, end)]
     if status is not None:
         findings += standing(status, at, end)
+    if status is None and not running and (queries := live_queries(state, at.wall_ms)):
+        return [ok(f"{listed(query.described for query in queries)} consumes the group")]
     if status is None and not running:
         return [not_checked("no heartbeat of a running instance, and none answers on api.listen here", RUN)]
     where = "no instance answers on api.listen here" if status is None else "the one here is well"

@@ -7,6 +7,9 @@ not show it. There may be only transaction markers after what is done, and a rec
 than its level's. So the first record of each partition that looks overdue is read, and its own due time counts.
 
 If other clients read this group's retry topics, or use its consumer groups, it is chance which client gets a record.
+
+Spark queries of the group are no other clients. Their progress is that of their private consumer groups. While one
+reads, no finding asks for an instance: a second reader would double the copies of what fails.
 """
 
 from __future__ import annotations
@@ -16,7 +19,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from confluent_kafka import Message
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.doctor.findings import Finding, fail, hidden_topics, listed, not_checked, ok, warn
+from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, hidden_topics, listed, not_checked, ok, warn
+from reconsume.sidecar.group_policy.queries import (
+    committed_with_queries,
+    is_gated,
+    live_queries,
+    query_groups,
+    reads_of,
+)
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -26,7 +36,8 @@ from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.scan import Bounds, ScanClient, partition_of
 from reconsume.sidecar.printable import ago, plural
 from reconsume.topics.acls import GroupShape
-from reconsume.topics.names import Kind
+from reconsume.topics.names import Kind, Names
+from reconsume.topics.ownership import CLAIM_LIVES, Reader
 from reconsume.topics.removed import removed_role
 from reconsume.topics.retry_headers import RETRY_DUE_AT
 from reconsume.topics.transitions import UNREADABLE
@@ -54,19 +65,39 @@ def progress(cluster: Cluster, group: GroupShape, state: ControlState | None) ->
     names = group.names
     findings: list[Finding] = []
     lasting = cluster.offset_retention()
+    private, queries = query_groups(cluster, names), live_queries(state, now)
+    every = (*group.topics, *group.levels, names.ready)
+    described, _ = cluster.topics(every if private else ())
+    partitions = [partition for topic in described.values() for partition in topic.led]
+    for name in private:
+        findings += behind(cluster, name, cluster.committed(name, partitions), now)
+    findings += silent_queries(cluster, names, state, now)
     for name, topics in ((names.group, group.topics), (names.retry_group, (*group.levels, names.ready))):
         described, denied = cluster.topics(topics)
         findings += hidden_topics(denied)
         committed = cluster.committed(name, [partition for topic in described.values() for partition in topic.led])
         if not committed:
-            if name == names.group and group.mode != "relay" and has_records(cluster, names.events):
+            delivers = name == names.group and group.mode not in ("relay", "spark") and not private
+            if delivers and has_records(cluster, names.events):
                 findings.append(fail(f"{name} has no progress, although its events tell of deliveries", GONE))
             continue
         group_state = cluster.groups([name]).get(name)
-        if group_state is not None and not group_state.members:
+        if group_state is not None and not group_state.members and not queries:
             findings.append(idle(name, None if state is None else state.beats.last_at, lasting, now))
         findings += behind(cluster, name, committed, now)
     return findings or [ok("no progress is about to expire")]
+
+
+def silent_queries(cluster: Cluster, names: Names, state: ControlState | None, now: int) -> Iterator[Finding]:
+    """Report Spark queries that have not ended and are silent, as long as they have progress and nobody else reads."""
+    if state is None or state.readers.live(now - SLACK):
+        return
+    for query in state.readers.queries():
+        private = names.spark_group(query.query.name if query.query else "")
+        known = cluster.groups([private]).get(private)
+        if now - query.at > CLAIM_LIVES and (known is None or known.exists):
+            text = f"{query.described} has been silent for {ago(now - query.at)}, and nobody else reads the retries"
+            yield warn(text, "start it again; it goes on where it stopped")
 
 
 def has_records(cluster: Cluster, topic: str) -> bool:
@@ -131,10 +162,16 @@ LONG = 600_000
 """ms from which on it is a failure. A service that was too slow for a burst has caught up by then, or never will."""
 
 
-def overdue(cluster: Cluster, group: GroupShape, now: int | None = None) -> list[Finding]:
+def overdue(
+    cluster: Cluster, group: GroupShape, now: int | None = None, *, state: ControlState | None = None
+) -> list[Finding]:
     """Report what is due in the group's levels and not done. `now`: epoch ms; None: the current time."""
     moment = wall() if now is None else now
-    names = group.names
+    names, queries = group.names, live_queries(state, moment)
+    hidden = {names.spark_group(one.query.name) for one in queries if one.query} - set(query_groups(cluster, names))
+    if hidden:
+        text = f"{', '.join(map(reads_of, queries))}, and this user may not see the consumer group {listed(hidden)}"
+        return [not_checked(text, RIGHTS)]
     waits = {names.level(delay, topic): delay for delay in group.delays for topic in group.topics}
     # Waits that are shorter than every level are spent in the ready topic, which counts as the shortest level.
     waits[names.ready] = min(group.delays, default=0)
@@ -154,8 +191,11 @@ def overdue(cluster: Cluster, group: GroupShape, now: int | None = None) -> list
         return findings or [ok(f"nothing is due for longer than {ago(SLACK)}")]
     groups = cluster.groups([names.retry_group]).values()
     owners = {partition: member.client for one in groups for member in one.members for partition in member.partitions}
+    readers = {names.ready: queries} | {topic: [one for one in queries if is_gated(one)] for topic in group.levels}
     overdue_findings = [
-        overdue_finding(partition, first, spans[partition].end, moment - due, owners.get(partition))
+        overdue_finding(
+            partition, first, spans[partition].end, moment - due, owners.get(partition), readers.get(partition[0], ())
+        )
         for partition, (first, due) in sorted(late.items(), key=lambda item: item[1][1])
     ]
     return [*overdue_findings, *findings]
@@ -173,7 +213,7 @@ def undone_spans(
         for partition, (offset, _) in cluster.offsets(topic.led, now - waits[topic.name] - SLACK).items():
             heads[partition] = offset if offset >= 0 else ends[partition].offset
     begins = cluster.offsets(partitions, Offset.BEGIN)
-    done = cluster.committed(group.names.retry_group, partitions)
+    done = committed_with_queries(cluster, group.names, group.names.retry_group, partitions)
     firsts = {partition: max(begins[partition].offset, done.get(partition, 0)) for partition in partitions}
     return {partition: Span(first, heads[partition]) for partition, first in firsts.items() if first < heads[partition]}
 
@@ -203,8 +243,13 @@ def due_of(message: Message, wait: int) -> int:
     return level_over if record.fault == UNREADABLE or not text.isdigit() else max(level_over, int(text[:16]))
 
 
-def overdue_finding(partition: PartitionName, first: int, head: int, behind: int, owner: str | None) -> Finding:
-    """Return the finding for a partition whose record at `first` is `behind` ms late; `head` is not due yet."""
+def overdue_finding(
+    partition: PartitionName, first: int, head: int, behind: int, owner: str | None, queries: Sequence[Reader] = ()
+) -> Finding:
+    """Return the finding for a partition whose record at `first` is `behind` ms late; `head` is not due yet.
+
+    `queries`: the Spark queries that read the topic.
+    """
     topic, number = partition
     text = f"{topic}[{number}]: the record at {first} was due {ago(behind)} ago and is not done; "
     text += f"due there: at most {plural(head - first, 'offset')}"
@@ -212,8 +257,10 @@ def overdue_finding(partition: PartitionName, first: int, head: int, behind: int
         f"{owner} has it: see `partitions` in its /status for why (state, overdue_for), and the pace; where neither is "
         "the reason, restart it: nothing is lost by that"
     )
-    if owner is None:
-        mend = "no instance has the partition: start one"
+    if queries:
+        mend = f"{queries[0].described} reads it: see the progress of its batches, and the log of its driver"
+    elif owner is None:
+        mend = "nobody reads the partition: start an instance, or the Spark job that consumes the group"
     return (fail if behind >= LONG else warn)(text, mend)
 
 
@@ -226,11 +273,12 @@ SIDECARS = "-RETRY"
 """The end of the name of the group by which a sidecar reads its level topics."""
 
 
-def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
+def groups(cluster: Cluster, group: GroupShape, state: ControlState | None = None) -> list[Finding]:
     """Report groups that read topics of this group alone, and members of its own groups that read other topics."""
     names = group.names
     every = cluster.group_names()
-    others = [name for name in every if name not in (names.group, names.retry_group, names.redrive_group)]
+    ours = {names.group, names.retry_group, names.redrive_group, names.view_group}
+    others = [name for name in every if name not in ours and not name.startswith(names.spark_group(""))]
     described = cluster.groups([*others[:MOST], names.group, names.retry_group])
     own = (*group.levels, names.ready)
     waiting, denied = cluster.topics(own)
@@ -248,11 +296,13 @@ def groups(cluster: Cluster, group: GroupShape) -> list[Finding]:
     findings += [*neighbours(names.group, others), *hidden_topics(denied)]
     if len(others) > MOST:
         findings.append(not_checked(f"{len(others) - MOST} of {plural(len(others), 'other group')}"))
+    if findings:
+        return findings
+    readers = "".join(f"; {query.described} reads them" for query in live_queries(state, wall()))
     if not others:
-        return findings or [ok("this user sees no other group")]
-    return findings or [
-        ok(f"none of {plural(len(others), 'other group')} that this user may see reads this group's topics")
-    ]
+        return [ok(f"this user sees no other group{readers}")]
+    seen = f"none of {plural(len(others), 'other group')} that this user may see reads this group's topics"
+    return [ok(seen + readers)]
 
 
 def neighbours(own: str, others: Iterable[str]) -> Iterator[Finding]:

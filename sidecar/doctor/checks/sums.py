@@ -18,6 +18,7 @@ from reconsume.sidecar.core.record import Now, Partition
 from reconsume.sidecar.core.undelivered import Age, stalled
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
+from reconsume.sidecar.group_policy.queries import live_queries, reads_of
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import ago, plural
@@ -49,6 +50,8 @@ def running_sums(state: ControlState | None, at: Now) -> RunningSums:
         return RunningSums((), (not_checked(UNTOLD, "see the checks of topics and rights"),), 0)
     heartbeats = [beat.record for beat in state.beats.running(at.wall_ms).values()]
     sums = tuple(record.sums for record in heartbeats if record.sums is not None)
+    if not sums and (queries := live_queries(state, at.wall_ms)):
+        return RunningSums((), (not_checked(", ".join(map(reads_of, queries))),), 0)
     if not sums:
         return RunningSums((), (not_checked("no running instance reports this", START),), 0)
     missing = []

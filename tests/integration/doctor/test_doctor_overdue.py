@@ -19,6 +19,7 @@ from tests.support.sidecar.doctoring import DELAYS, now, worst
 
 NOTHING = (Status.OK, "nothing is due for longer than 1m")
 (DELAY,) = DELAYS
+NOBODY = "nobody reads the partition: start an instance, or the Spark job that consumes the group"
 
 
 def level(topics: GroupTopics) -> str:
@@ -81,7 +82,10 @@ def test_a_head_that_is_overdue_is_told_with_its_partition_its_offsets_and_its_t
         f"{place}: the record at 2 was due 1m30s ago and is not done; due there: at most 4 offsets",
     )
     (finding,) = overdue(cluster, group, second.timestamp + DELAY + LONG)
-    assert (finding.status, finding.mend) == (Status.FAIL, "no instance has the partition: start one")
+    assert (finding.status, finding.mend) == (
+        Status.FAIL,
+        NOBODY,
+    )
 
 
 def test_the_instance_that_has_the_partition_is_named(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:

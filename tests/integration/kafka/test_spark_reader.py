@@ -20,7 +20,7 @@ READ = r"""
 import json, re, sys
 from pathlib import Path
 from reconsume.spark.consumer.offsets import Range
-from reconsume.spark.consumer.reader import read
+from reconsume.spark.consumer.brokers import read
 client, topic, count = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 def peak():
     return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1024

@@ -162,7 +162,7 @@ def test_a_dismissal_of_a_dead_letter_breaks_nothing() -> None:
 def test_a_life_is_in_the_dlq_once() -> None:
     assert kinds(DEAD) == []
     assert kinds((*DEAD, replace(dead(0), offset=1))) == [Breach.DEAD_TWICE]
-    assert kinds((*DEAD, replace(dead(0), offset=1)), RELAY) == [Breach.REPEATED]
+    assert kinds((*DEAD, replace(dead(0), offset=1)), RELAY) == [Breach.DEAD_TWICE]
 
 
 def test_a_retry_is_told_of_once() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from reconsume.sidecar.group_policy.follower import PolicyFollower, PolicyUpdate
+from reconsume.sidecar.group_policy.follower import InstanceInfo, PolicyFollower, PolicyUpdate
 from reconsume.topics.names import Names
+from reconsume.topics.policy_record import SubscriptionRecord
 
 END = 8
 
@@ -34,9 +35,13 @@ def message(offset: int, code: int | None) -> Any:
 def test_a_topic_is_read_when_it_was_read_up_to_where_it_ended(offset: int, code: int | None, caught_up: bool) -> None:
     updates = list[PolicyUpdate]()
     listener: Any = SimpleNamespace(on_update=updates.append)
-    source: Any = SimpleNamespace(names=Names("billing"), own=None)
+    own, told = InstanceInfo("pod-1", SubscriptionRecord({}, 1)), list[bool]()
+    source: Any = SimpleNamespace(names=Names("billing"), own=own)
     follower = PolicyFollower({}, {}, source, listener)
+    heartbeat: Any = SimpleNamespace(tell=lambda: told.append(True))
+    follower._heartbeat = heartbeat
     follower._reading, follower._end = True, END
     unused: Any = None
     follower._take(unused, [message(offset, code)])
     assert [update.caught_up for update in updates] == [caught_up]
+    assert told == [True] * caught_up, "it is published then, and not before"

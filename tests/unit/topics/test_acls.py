@@ -98,8 +98,10 @@ def test_a_service_meets_kafka_in_relay_mode_alone() -> None:
     assert words(User.SERVICE, direct) - posts == {
         "WRITE on topic billing-RETRY-10s",
         "WRITE on topic billing-DLQ",
+        "READ on topic billing-RETRY-EVENTS",
         "WRITE on topic billing-RETRY-EVENTS",
         "READ on topic billing-RETRY-POLICY",
+        "WRITE on topic billing-RETRY-POLICY",
         "READ on group billing-SPARK-*",
         "WRITE on transactional-id billing-SPARK-*",
     }
@@ -114,10 +116,13 @@ def test_in_mode_spark_the_service_is_the_queries_and_there_is_no_sidecar() -> N
         "WRITE on topic billing-RETRY-10s",
         "DESCRIBE_CONFIGS on topic billing-RETRY-10s",
         "WRITE on topic billing-DLQ",
+        "READ on topic billing-RETRY-EVENTS",
         "WRITE on topic billing-RETRY-EVENTS",
         "READ on topic billing-RETRY-POLICY",
         "WRITE on topic billing-RETRY-POLICY",
         "READ on group billing-SPARK-*",
+        "DESCRIBE on group billing",
+        "DESCRIBE on group billing-RETRY",
         "WRITE on transactional-id billing-SPARK-*",
     }
 

@@ -1,0 +1,337 @@
+"""Ask the brokers about topics and progress, and read ranges of records: all that the source needs of Kafka.
+
+`Lookup` belongs to the source's process at the driver. It says whether the level topics exist and carry append times,
+where their offsets are, and how far a consumer group is. A batch asks three questions, each of which is one request to
+each broker, however many partitions there are.
+
+`read` runs on the workers. It reads from one offset up to another, and only committed records.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TypeAlias, TypeVar
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
+
+from reconsume.spark.consumer.offsets import NO_LATER, PartitionName, Range
+from reconsume.spark.consumer.record import REPLACED
+from reconsume.spark.errors import NoAnswerError
+from reconsume.topics.client_rules import checked_client
+from reconsume.topics.names import canonical_delay
+from reconsume.topics.retry_headers import Headers
+
+T = TypeVar("T")
+SECONDS = 30.0
+"""Seconds that the brokers may take to answer."""
+STAMP = "message.timestamp.type"
+APPEND = "LogAppendTime"
+
+
+QUIET = {"log_level": "4"}
+"""librdkafka's default tells of each client that ends."""
+PASSING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+FIRST_ANSWER = 10.0
+"""Seconds for the first answer, before Spark does anything."""
+COMMITTED_WITHIN = 15.0
+"""Seconds for the progress of a consumer group. Kafka waits while a transaction that may change it is open."""
+
+
+class LevelTopicError(RuntimeError):
+    """A level topic is missing, or cannot be read by time. An operator must correct it."""
+
+
+def described_by(answer: Future[TopicDescription]) -> TopicDescription | None:
+    """Return the description of a topic; None if it does not exist. Raises KafkaException if the request failed."""
+    try:
+        return answer.result(SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
+
+
+def in_time(ask: Callable[[], T]) -> T:
+    """Ask again, for COMMITTED_WITHIN, while a consumer group's coordinator is elected or loads."""
+    until = time.monotonic() + COMMITTED_WITHIN
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in PASSING or time.monotonic() > until:
+                raise
+            time.sleep(0.1)
+
+
+def partitions_of(described: TopicDescription) -> list[PartitionName]:
+    """Return the partitions of a topic."""
+    return sorted((described.name, partition.id) for partition in described.partitions)
+
+
+class Lookup:
+    """Requests about the topics in `levels` (topic to delay in ms; of the ready topic it is 0), and about progress.
+
+    `client` holds librdkafka's settings. All methods raise KafkaException if the brokers do not answer.
+    """
+
+    def __init__(self, client: Mapping[str, str], levels: Mapping[str, int]) -> None:
+        self._client = {**QUIET, **client}
+        self._admin = checked_client(AdminClient, self._client)
+        self._required = frozenset(levels)
+        self._levels = dict(levels)
+
+    def all_topics(self) -> list[str]:
+        """Return the topics that this user sees. Raises NoAnswerError if the brokers do not answer within 10 s."""
+        try:
+            return sorted(self._admin.list_topics(timeout=FIRST_ANSWER).topics)
+        except KafkaException as error:
+            servers = self._client.get("bootstrap.servers")
+            raise NoAnswerError(f"Kafka at {servers} does not answer: {error.args[0].str()}") from error
+
+    def partitions(self, topics: Collection[str]) -> list[PartitionName]:
+        """Return every partition of those of the topics that exist, sorted."""
+        return [partition for described in self._described(topics).values() for partition in partitions_of(described)]
+
+    def _described(self, topics: Collection[str]) -> dict[str, TopicDescription]:
+        if not topics:
+            return {}
+        answers = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=SECONDS)
+        topic_of = ((name, described_by(answer)) for name, answer in sorted(answers.items()))
+        return {name: described for name, described in topic_of if described is not None}
+
+    def committed(self, group: str, partitions: Collection[PartitionName]) -> dict[PartitionName, int]:
+        """Return the progress of a consumer group, where it has any."""
+        if not partitions:
+            return {}
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        with self._of_group(group) as consumer:
+            offsets = in_time(lambda: consumer.committed(wanted, COMMITTED_WITHIN))
+        if (error := next((one.error for one in offsets if one.error is not None), None)) is not None:
+            raise KafkaException(error)
+        return {(one.topic, one.partition): one.offset for one in offsets if one.offset >= 0}
+
+    def commit(self, group: str, offsets: Mapping[PartitionName, int]) -> None:
+        """Write the progress of a consumer group that has no members."""
+        if not offsets:
+            return
+        with self._of_group(group) as consumer:
+            wanted = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
+            kept = in_time(lambda: consumer.commit(offsets=wanted, asynchronous=False))
+        if (error := next((one.error for one in kept if one.error is not None), None)) is not None:
+            raise KafkaException(error)
+
+    @contextmanager
+    def _of_group(self, group: str) -> Iterator[Consumer]:
+        settings = {**self._client, "group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        consumer = checked_client(Consumer, settings)
+        try:
+            yield consumer
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                text = f"this user may not see or keep the progress of the consumer group {group} (READ on it)"
+                raise PermissionError(text) from error
+            raise
+        finally:
+            consumer.close()
+
+    def other_levels(self, prefixes: Sequence[str]) -> dict[str, int]:
+        """Return the topics that exist and are levels by their names, but are not known yet, with their delays in ms.
+
+        The name of a level is one of the prefixes and a delay.
+        """
+        names = self._admin.list_topics(timeout=SECONDS).topics.keys() - self._levels.keys()
+        delays = ((name, canonical_delay(name, prefix)) for name in sorted(names) for prefix in prefixes)
+        return {name: delay for name, delay in delays if delay is not None}
+
+    def add(self, levels: Mapping[str, int]) -> None:
+        """Look at these level topics too. They may be deleted at any time."""
+        self._levels |= levels
+
+    def topics(self) -> tuple[list[PartitionName], dict[str, str]]:
+        """Return every partition of the level topics, sorted, and the topics' ids by name.
+
+        Raises LevelTopicError, which names the topics, if topics are missing that the job began with.
+        """
+        topics = self._described(self._levels)
+        if missing := sorted(self._required - topics.keys()):
+            raise LevelTopicError(f"missing level topics: {', '.join(missing)}; `reconsume topics apply` makes them")
+        partitions = [partition for described in topics.values() for partition in partitions_of(described)]
+        return partitions, {name: str(topic.topic_id) for name, topic in topics.items()}
+
+    def check_stamps(self, topics: Collection[str]) -> None:
+        """Raise LevelTopicError if one of these level topics does not carry append times.
+
+        Only with append times are the due records a prefix of a partition; where nothing waits, all are. The client
+        needs the right to describe the topics' configuration.
+        """
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics if self._levels.get(name, 1)]
+        if not resources:
+            return
+        answers = self._admin.describe_configs(resources, request_timeout=SECONDS)
+        stamps = {resource.name: answer.result()[STAMP].value for resource, answer in answers.items()}
+        if wrong := sorted(name for name, stamp in stamps.items() if stamp != APPEND):
+            raise LevelTopicError(
+                f"{STAMP} must be {APPEND}, and it is not for {', '.join(wrong)}: "
+                "what is due could not be told from what is not; `reconsume topics apply` mends it"
+            )
+
+    def lows(self, partitions: Sequence[PartitionName]) -> dict[PartitionName, int]:
+        """Return the first offset of each partition."""
+        return self._offsets(partitions, lambda _: OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def ends(self, partitions: Sequence[PartitionName]) -> dict[PartitionName, int]:
+        """Return the last stable offset of each partition. Below it no transaction is open."""
+        return self._offsets(partitions, lambda _: OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def cuts(self, partitions: Sequence[PartitionName], now: int) -> dict[PartitionName, int]:
+        """Return the first offset of each partition whose delay is not over at `now` (epoch ms), or NO_LATER (−1)."""
+        waiting = [partition for partition in partitions if self._levels[partition[0]]]
+        cuts = self._offsets(waiting, lambda partition: OffsetSpec.for_timestamp(now - self._levels[partition[0]]))
+        return {partition: cuts.get(partition, NO_LATER) for partition in partitions}
+
+    def firsts_at(self, partitions: Sequence[PartitionName], at: int) -> dict[PartitionName, int]:
+        """Return the first offset of each partition at or after a time (epoch ms); NO_LATER if there is none."""
+        return self._offsets(partitions, lambda _: OffsetSpec.for_timestamp(at))
+
+    def _offsets(
+        self, partitions: Iterable[PartitionName], spec: Callable[[PartitionName], OffsetSpec]
+    ) -> dict[PartitionName, int]:
+        specs = {TopicPartition(*partition): spec(partition) for partition in partitions}
+        if not specs:
+            return {}
+        answers = self._admin.list_offsets(
+            specs, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=SECONDS
+        )
+        return {(partition.topic, partition.partition): answer.result().offset for partition, answer in answers.items()}
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+STALL = 60.0
+"""Seconds without a record of a range, after which the task fails and Spark starts it again."""
+WAIT, MOST_MESSAGES = 0.1, 4
+"""Seconds that one call waits for a record, and the most records that the next call takes. The client parses the
+headers of all of them at once: 100 000 headers, which take 300 KB in a topic, take 7 MB there. A call for 4 costs a
+message 0.15 us more than one for 500."""
+
+Row: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers]
+"""Topic, partition, offset, timestamp (epoch ms), key, value, headers."""
+
+# Never call `message.headers()` directly in hot code. On a key that is not UTF-8 the client raises. The specialised
+# call of Python 3.11–3.13 misses this error, and the process ends with a segmentation fault (confluent-kafka 2.16).
+read_headers: Callable[[Message], Headers | None] = operator.methodcaller("headers")
+
+
+class ReadError(RuntimeError):
+    """A range could not be read. The batch fails and is repeated."""
+
+
+def read(client: Mapping[str, str], ranges: Sequence[Range]) -> Iterator[Row]:
+    """Yield every committed record of the ranges, in the order of each partition.
+
+    Raises ReadError or KafkaException.
+    """
+    consumer = checked_client(Consumer, reader_config(client))
+    ends: dict[PartitionName, int] = {
+        (offset_range.topic, offset_range.partition): offset_range.end for offset_range in ranges
+    }
+    try:
+        consumer.assign(
+            [TopicPartition(offset_range.topic, offset_range.partition, offset_range.start) for offset_range in ranges]
+        )
+        patience = time.monotonic() + STALL
+        while ends:
+            # Two calls, because `consume(n, wait)` waits for the whole `wait` unless all n records are there.
+            messages = consumer.consume(1, WAIT)
+            if not messages and time.monotonic() > patience:
+                raise ReadError(f"nothing came for {STALL:g} s of {', '.join(map(str, ends))}")
+            while messages:
+                messages.reverse()
+                while messages:
+                    if (row := row_of(messages.pop(), ends)) is not None:  # each is let go before the next is read
+                        yield row
+                    del row
+                patience = time.monotonic() + STALL
+                messages = consumer.consume(MOST_MESSAGES, 0) if ends else []
+    finally:
+        consumer.close()
+
+
+def reader_config(client: Mapping[str, str]) -> dict[str, object]:
+    """Return the settings of a consumer that reads assigned partitions, joins no group, and commits nothing."""
+    return {
+        # ms. The default of 1 000 stops the fetcher for a second each time its queue is full.
+        "fetch.queue.backoff.ms": 5,
+        "queued.max.messages.kbytes": 16_384,
+        **client,
+        "group.id": client.get("group.id", "reconsume-spark-levels"),
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        # A deleted offset is an error here. The next batch begins behind it, and counts it.
+        "auto.offset.reset": "error",
+        # The last offsets of a range may be markers of transactions. Then only this event shows that all is read.
+        "enable.partition.eof": True,
+    }
+
+
+def row_of(message: Message, ends: dict[PartitionName, int]) -> Row | None:
+    """Return the record if it belongs to a range in `ends`, else None.
+
+    A range that ends with this message leaves `ends`.
+    """
+    partition, error, offset = (message.topic() or "", message.partition() or 0), message.error(), message.offset() or 0
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        check(error, partition)
+        return None
+    end = ends.get(partition)
+    if end is None:
+        return None
+    # At the end of a partition the offset is that of the next record, so it may already be beyond the range.
+    if offset + (error is None) >= end:
+        del ends[partition]
+    if error is not None or offset >= end:
+        return None
+    return (*partition, offset, message.timestamp()[1], message.key(), message.value(), headers_of(message))
+
+
+def headers_of(message: Message) -> Headers:
+    """Return the record's headers.
+
+    If a key is not UTF-8, return one header that marks this, as the Java client does.
+    """
+    try:
+        return read_headers(message) or []
+    except (SystemError, UnicodeDecodeError):
+        return [(REPLACED, None)]
+
+
+def check(error: KafkaError, partition: PartitionName) -> None:
+    """Raise the errors that end the reading. The client recovers from the others by itself, within STALL."""
+    if error.code() == KafkaError._AUTO_OFFSET_RESET:
+        raise ReadError(f"{partition[0]}[{partition[1]}] has been deleted up to behind the batch: {error.str()}")
+    # The client also looks for the coordinator of a group that it never joins. It does not need the right for this.
+    if error.fatal() or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raise KafkaException(error)
