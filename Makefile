@@ -115,7 +115,7 @@ soak-sim: $(READY)
 # Kafka's release and the group protocol of the sidecars. Every pair is tried, also behind one that failed.
 COMPAT_RUNS ?= 3.9:classic 4.0:classic 4.0:consumer 4.3:classic 4.3:consumer 4.4:classic 4.4:consumer
 # Releases of Spark beside the one of the tests, as spark/versions.py has them. Each is fetched once, 400 MB.
-SPARK_RUNS ?= 4.0.5 4.1.4 4.3.0
+SPARK_RUNS ?= 4.0.5 4.3.0
 SPARK_FLOWS := tests/spark tests/flow/view/test_spark_consumer.py tests/flow/view/test_lake_tables.py
 COMPAT_FLOWS := lifecycle/test_main_job faults/test_sidecar_killed lifecycle/test_rebalance operations/test_redrive faults/test_broker_killed
 compat: $(READY)

@@ -12,6 +12,7 @@ import argparse
 import inspect
 import statistics
 import time
+from contextlib import suppress
 from importlib.metadata import version
 
 import psutil
@@ -63,8 +64,12 @@ def rules_of(group: str, topics: tuple[str, ...]) -> Rules:
 
 def cpu_of(job: psutil.Process) -> float:
     """Return the seconds of CPU of this process, Spark's JVM and its Python workers, without the broker."""
-    below = [one for one in job.children(recursive=True) if "kafka.Kafka" not in one.cmdline()]
-    return sum(times.user + times.system for times in (one.cpu_times() for one in [job, *below]))
+    seconds = 0.0
+    for one in [job, *job.children(recursive=True)]:
+        with suppress(psutil.Error):  # a worker that has ended meanwhile
+            times = one.cpu_times()
+            seconds += 0.0 if "kafka.Kafka" in one.cmdline() else times.user + times.system
+    return seconds
 
 
 def main() -> None:

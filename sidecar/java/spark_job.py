@@ -41,7 +41,15 @@ class Cluster(NamedTuple):
 
 
 def lock_for(pyspark: str) -> Path:
-    """Return the file that names the jars for a version of PySpark: a connector works with its own release of Spark."""
+    """Return the file that names the jars for a version of PySpark: a connector works with its own release of Spark.
+
+    Raises SetupError for 4.1, which `reconsume/spark/versions.py` leaves out.
+    """
+    if pyspark.startswith("4.1."):
+        raise SetupError(
+            f"PySpark {pyspark} is not supported: with its Kafka connector a query ends each time that it repeats a "
+            "batch (SPARK-55271); install PySpark 4.0, 4.2 or 4.3"
+        )
     older = SPARK_LOCK.with_name(f"spark-{'.'.join(pyspark.split('.')[:2])}.lock")
     return older if older.exists() else SPARK_LOCK
 

@@ -46,7 +46,7 @@ COUNTERS: dict[str, tuple[str, str, dict[str, tuple[str, ...]]]] = {
 FIELDS = frozenset(name for _, _, sums in COUNTERS.values() for names in sums.values() for name in names)
 
 _LOCK = threading.Lock()
-_SERVED: dict[str, _Queries] = {}
+_SERVED: dict[str, Queries] = {}
 """What is served, by the address that was given."""
 
 
@@ -107,7 +107,7 @@ class QueryMetrics:
         return family
 
 
-class _Queries(Collector):
+class Queries(Collector):
     """The queries of one address, by group and name."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ def metrics_at(address: str, rules: Rules) -> QueryMetrics:
     with _LOCK:
         queries = _SERVED.get(address)
         if queries is None:
-            queries = _Queries()
+            queries = Queries()
             registry = CollectorRegistry(auto_describe=False)
             registry.register(queries)
             try:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StringType
 
+from reconsume.spark.consumer.client import native_client
 from reconsume.spark.consumer.rules import Rules
 
 PROGRAM = "reconsume.sidecar.dlq.redrive_rows"
@@ -46,33 +47,39 @@ class RedriveError(RuntimeError):
 
 
 def redrive_rows(
-    frame: DataFrame, rules: Rules, kafka: Mapping[str, str] | None = None, *, dry_run: bool = False
+    frame: DataFrame,
+    rules: Rules,
+    kafka: Mapping[str, str] | None = None,
+    *,
+    client: Mapping[str, str] | None = None,
+    dry_run: bool = False,
 ) -> Redrives:
     """Redrive the newest open dead letter of each id in a frame, once, and return the counts.
 
     - `frame` has the columns `id` STRING and `value` BINARY (or STRING, in UTF-8). A null value keeps the dead letter's
       own. A dead letter with another value gets the header RETRY_EDITED, which says who changed it, and when.
     - `rules` are the group's rules, from `rules_from` or `build_rules`.
-    - `kafka` holds settings of librdkafka, as text by name. None: those of the file that `rules_from` has read.
+    - `kafka` holds settings of Kafka's Java client, or `client` those of librdkafka, as text by name. Without both,
+      those of the file that `rules_from` has read apply.
     - `dry_run`: nothing is written.
 
     It takes the place of any other redrive of the group that runs, and is recorded as an action, as `dlq redrive` is.
     The driver's user needs the same rights. A call takes at most 256 MiB of ids and values.
 
-    Raises ValueError if a column is missing or has another type, an id is null or has two values, or `kafka` is missing
-    or wrong. Raises RedriveError if Kafka does not answer, a topic is missing, or another redrive has begun.
+    Raises ValueError if a column is missing or has another type, an id is null, or no brokers are named. Raises
+    RedriveError if an id has two values, Kafka does not answer, a topic is missing, or another redrive has begun.
     """
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     if not isinstance(kinds.get("id"), StringType) or not isinstance(kinds.get("value"), BinaryType | StringType):
         raise ValueError("the frame needs the columns id STRING and value BINARY")
     task: dict[str, object] = {"who": f"{_user()}@{socket.gethostname()}", "dry_run": dry_run}
-    if kafka is not None:
+    if kafka is not None or client is not None:
         names = rules.names
         task["config"] = {
             "group": names.group,
             "topics": list(rules.topics),
             "topic_prefix": names.template,
-            "kafka": dict(kafka),
+            "kafka": native_client(kafka, client),
             "deliver": {"mode": "spark"},
         }
     elif rules.file:

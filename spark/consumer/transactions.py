@@ -69,6 +69,10 @@ LASTING = frozenset(
 )
 """Errors that no further try mends."""
 
+AT_ONCE = {"enable.sparse.connections": False}
+"""The client connects to every broker as soon as it is made. Otherwise a producer notices only after 500 ms that its
+coordinator is there (librdkafka 2.16), and with this its `init_transactions` takes 14 ms."""
+
 LINE = "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, until BIGINT, writes BINARY"
 DONE = "topic STRING, partition INT, written BIGINT, repeated BIGINT"
 Source: TypeAlias = tuple[str, int]
@@ -296,9 +300,15 @@ class PartitionWriter:
         return refused[0] if refused else failure
 
     def _fence(self) -> Fence:
-        [committed] = self._reader.committed([TopicPartition(*self._source)], timeout=LIMIT)
-        if committed.error is not None:
-            raise KafkaException(committed.error)
+        try:
+            [committed] = self._reader.committed([TopicPartition(*self._source)], timeout=LIMIT)
+            failure = committed.error
+        except KafkaException as error:
+            failure = error.args[0]
+        if failure is not None:
+            # A missing right to the group is told by an event alone; the call runs into its timeout.
+            event = self._reader.poll(0)
+            raise KafkaException((event and event.error()) or failure)
         text = committed.metadata or ""
         return Fence(max(committed.offset, 0), int(text) if text.isdecimal() else None)
 
@@ -341,7 +351,7 @@ def _is_taken(
 def reader_config(client: Mapping[str, str], group: str) -> dict[str, object]:
     """Return the settings of a consumer that reads the committed offsets of a group and never joins it."""
     # Read committed, it waits for the offsets of transactions that are not over (KIP-447).
-    return {**client, "group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
+    return {**AT_ONCE, **client, "group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
 
 
 def producer_config(client: Mapping[str, str], transactional_id: str) -> dict[str, object]:
@@ -354,6 +364,7 @@ def producer_config(client: Mapping[str, str], transactional_id: str) -> dict[st
         "reconnect.backoff.max.ms": 1_000,
         # The markers of the transaction before may still be written; by default the client asks again after 100 ms.
         "retry.backoff.ms": 5,
+        **AT_ONCE,
         **client,
         # The topic's own limit decides.
         "message.max.bytes": 100_000_000,

@@ -16,7 +16,9 @@ from tests.support.sidecar.cli import reconsume
 
 URL = "http://127.0.0.1:8080/events"
 COMMON = ("--group", "billing", "--topics", "orders, invoices", "--bootstrap-servers", "kafka-1:9092,kafka-2:9092")
-MODES = {"push": ("--url", URL), "pull": ("--mode", "pull"), "relay": ("--mode", "relay"), "spark": ("--mode", "spark")}
+MODES = {"push": ("--url", URL), "pull": ("--mode", "pull"), "relay": ("--mode", "relay")}
+"""Those with a sidecar."""
+EVERY = {**MODES, "spark": ("--mode", "spark")}
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +36,9 @@ def refused(shown: Result, *words: str) -> None:
     assert all(word in shown.stderr for word in words), shown.stderr
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", EVERY)
 def test_the_file_passes_the_check_and_says_what_was_given(mode: str) -> None:
-    shown = reconsume("init", *COMMON, *MODES[mode])
+    shown = reconsume("init", *COMMON, *EVERY[mode])
     assert (shown.exit_code, shown.stdout) == (0, "")
     checked = reconsume("config", "check")
     assert checked.exit_code == 0, checked.stderr
@@ -47,9 +49,9 @@ def test_the_file_passes_the_check_and_says_what_was_given(mode: str) -> None:
     assert (said["deliver"]["mode"], said["deliver"].get("url")) == (mode, URL if mode == "push" else None)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", EVERY)
 def test_each_line_is_explained_and_each_other_value_is_the_default(mode: str) -> None:
-    reconsume("init", *COMMON, *MODES[mode])
+    reconsume("init", *COMMON, *EVERY[mode])
     lines = Path("reconsume.yaml").read_text("utf-8").splitlines()
     for above, line in pairwise(lines):
         assert not line or line.lstrip().startswith("#") or above.lstrip().startswith("# "), line
@@ -83,13 +85,13 @@ def test_the_next_commands_are_told() -> None:
 
 
 def test_for_spark_queries_there_is_no_sidecar_to_run_or_to_put_into_a_pod() -> None:
-    shown = reconsume("init", *COMMON, *MODES["spark"])
+    shown = reconsume("init", *COMMON, *EVERY["spark"])
     assert "reconsume topics apply" in shown.stderr
     assert "rules_from('reconsume.yaml', name=…)" in shown.stderr
     assert "reconsume run" not in shown.stderr
     checked = reconsume("config", "check")
     assert (checked.exit_code, "has no effect" in checked.stderr) == (0, False), checked.stderr
-    refused(reconsume("init", *COMMON, *MODES["spark"], "--compose", "--force"), "deliver.mode = spark")
+    refused(reconsume("init", *COMMON, *EVERY["spark"], "--compose", "--force"), "deliver.mode = spark")
     for words in (["run"], ["drain"]):
         refused(reconsume(*words), "deliver.mode = spark: Spark queries consume the group, and no sidecar runs")
 

@@ -43,7 +43,7 @@ def composed(mode: str) -> dict[str, Any]:
     return services
 
 
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "spark"])
+@pytest.mark.parametrize("mode", MODES)
 def test_the_compose_file_runs_the_sidecar_beside_the_service(mode: str) -> None:
     services = composed(mode)
     sidecar = services["sidecar"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.java.jars import read_lock
 from reconsume.sidecar.java.spark_job import lock_for
 from reconsume.spark.versions import FORMATS, PAIRS, Releases
@@ -67,6 +68,12 @@ def test_the_extra_spark_has_one_release_with_all_but_iceberg_and_spark_any_has_
     assert all(release.pyspark in pyspark_of("spark-any").specifier for release in RELEASES)
     same = [{text for text in EXTRAS[extra] if not text.startswith("pyspark")} for extra in ("spark", "spark-any")]
     assert same[0] == same[1]
+
+
+def test_a_release_that_is_left_out_is_refused_by_name() -> None:
+    with pytest.raises(SetupError, match=r"PySpark 4\.1\.4 is not supported: .*SPARK-55271"):
+        lock_for("4.1.4")
+    assert "4.1.4" not in pyspark_of("spark-any").specifier
 
 
 def test_compat_tries_all_but_the_release_of_the_tests() -> None:

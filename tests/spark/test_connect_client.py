@@ -23,7 +23,7 @@ assert is_remote_only()
 from reconsume.spark import consumer, session, stats, tables, upsert, view
 
 kafka = {"bootstrap.servers": "nosuch.invalid:9092"}
-rules = consumer.build_rules("billing", ["orders"])
+rules = consumer.build_rules("billing", ["orders"], name="ship")
 follow = consumer.PolicyFollower(rules, kafka).rules
 assert callable(cloudpickle.loads(cloudpickle.dumps(follow)))  # as Connect sends it to the server
 try:

@@ -154,5 +154,5 @@ def test_what_cannot_be_redriven_is_refused_and_nothing_is_written(spark: SparkS
         ([(ident, b"x")], {"bootstrap.servers": "127.0.0.1:9"}, "127.0.0.1:9"),
     ):
         with pytest.raises(RedriveError, match=why):
-            redrive_rows(frame_of(spark, *rows), rules, {**kafka, **more})
+            redrive_rows(frame_of(spark, *rows), rules, client={**kafka, **more})
     assert came_back(group) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import pickle
 import re
@@ -224,14 +223,8 @@ def test_the_example_of_the_pages_passes_for_the_handler_of_the_pages() -> None:
     pages = "".join(page.read_text("utf-8") for page in sorted(PAGES.glob("*.md")))
     blocks = re.findall(r"^```python\n(.*?)^```", pages, re.DOTALL | re.MULTILINE)
     [example] = (block for block in blocks if "reconsume.spark.testing" in block)
-    [job] = (block for block in blocks if "for_each_record(handle, " in block and "def handle(" in block)
-    handler = job[job.index("def handle(") : job.index("spark = build(")]
-    names = {
-        "json": json,
-        "dead_letter": dead_letter,
-        "retry": retry,
-        "rules": build_rules("billing", ["orders"], name="ship"),
-    }
+    [handler] = (block for block in blocks if "def handle(record)" in block)
+    names: dict[str, object] = {}
     for code in (handler, example):
         exec(compile(code, "docs", "exec"), names)
 

@@ -67,8 +67,12 @@ ELSEWHERE = {
     "view_lag_seconds": "view/test_view_api.py",
 }
 """What takes another scene to move, and which test has it."""
-OF_OTHERS = ("alert ReconsumeViewEventsLost", "alert ReconsumeGroupGone")
-"""Ask what the Spark job and the dashboard export (`unit/deploy/test_monitoring`)."""
+OF_OTHERS = (
+    *(f"alert ReconsumeViewJob{end}" for end in ("Stopped", "Slow", "Behind")),
+    *("alert ReconsumeViewEventsLost", "alert ReconsumeGroupGone"),
+    *("panel Deliveries of queries A", "panel Unread by the view's job A"),
+)
+"""Ask what Spark jobs and the dashboard export (`unit/deploy/test_monitoring`)."""
 EXPRESSIONS = {
     place: text
     for place, text in expressions().items()

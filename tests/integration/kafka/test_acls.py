@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 from typer.testing import Result
@@ -20,6 +22,7 @@ from reconsume.sidecar.doctor.findings import Status
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.source import Source
+from reconsume.spark.consumer.transactions import Line, WriteError, write_partitions
 from reconsume.topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
 from reconsume.topics.names import Kind
 from reconsume.topics.outputs import RETRY_OUTPUT_BY, RETRY_OUTPUT_OF
@@ -105,6 +108,32 @@ def test_the_sidecar_does_the_main_job_with_its_least_rights(
     told = [row.key for row in dump(guarded.bootstrap, group.names.policy)]
     assert told
     assert all(key is not None and key.startswith((b"instance/", b"settings/")) for key in told)
+
+
+def test_a_spark_query_writes_its_transactions_with_its_least_rights_and_says_which_is_missing(
+    guarded: GuardedKafka, group: GroupTopics
+) -> None:
+    """Another client for each try: what Kafka refuses, a client may keep in mind."""
+    rights = permissions_of(User.SERVICE, rights_group(group, mode="spark"))
+    guarded.allow("service", rights)
+    private = group.names.spark_group("ship")
+    copies = [(topic, b"k", b"v", []) for topic in (*group.levels, group.dlq, group.names.events)]
+    lines = [(group.main, 0, -1, None, 1, None), (group.main, 0, 0, 1, None, msgspec.msgpack.encode(copies))]
+
+    def write() -> None:
+        batch = pa.RecordBatch.from_pylist([Line(*line)._asdict() for line in lines])
+        list(write_partitions(guarded.login("service"), private, iter([batch])))
+
+    of_query = [right for right in rights if right.prefixed]
+    assert {right.resource for right in of_query} == {Resource.GROUP, Resource.TRANSACTIONAL_ID}
+    for right in (*of_query, Permission(Resource.TOPIC, group.names.events, Operation.WRITE)):
+        guarded.forbid("service", right)
+        with pytest.raises(WriteError, match="authorization failed"):
+            write()
+        assert dump(guarded.bootstrap, group.names.events) == []
+        guarded.allow("service", [right])
+    write()
+    assert len(dump(guarded.bootstrap, group.names.events)) == 1
 
 
 def test_a_relay_and_its_service_do_their_work_with_their_least_rights(

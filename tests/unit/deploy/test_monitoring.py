@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from reconsume.sidecar.groups.survey import Backlog, GroupRow
 from reconsume.sidecar.ui.groups_app import RowsCollector
+from reconsume.spark.consumer.metrics import Queries
+from reconsume.spark.consumer.rules import build_rules
 from reconsume.spark.job.metrics import JobMetrics
 from tests.support.kubernetes.promql import (
     GIVEN,
@@ -49,7 +51,17 @@ def exported() -> dict[str, Exported]:
     others = generate_latest(the_views_job()) + generate_latest(the_dashboard())
     known = exported_by((a_world_at_work().scrape() + others).decode())
     queued = exported_by(World(queued=True).scrape().decode())  # only such a group has samples of its queues
+    of_queries = exported_by(generate_latest(a_query()).decode())
+    known |= {name: known[name]._replace(labels=known[name].labels | one.labels) for name, one in of_queries.items()}
     return known | {name: one for name, one in queued.items() if name in QUEUED}
+
+
+def a_query() -> CollectorRegistry:
+    """What a Spark query exports that consumes."""
+    queries, registry = Queries(), CollectorRegistry()
+    queries.of(build_rules("billing", ["orders"], name="ship"))
+    registry.register(queries)
+    return registry
 
 
 def the_dashboard() -> CollectorRegistry:
