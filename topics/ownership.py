@@ -25,7 +25,6 @@ from typing import NamedTuple
 from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.policy_record import (
     OWNER,
-    Heard,
     InstanceHeard,
     OwnerHeard,
     QueryTold,
@@ -110,8 +109,8 @@ class Readers:
     def __init__(self) -> None:
         self._readers: dict[str, Reader] = {}
 
-    def hear(self, news: Heard, at: int) -> None:
-        """Take in what was written at this time; records that are no heartbeats change nothing."""
+    def hear(self, news: object, at: int) -> None:
+        """Take in what a record says that was written at this time; all but heartbeats changes nothing."""
         match news:
             case InstanceHeard(instance=instance, record=None):
                 self._readers.pop(instance, None)

@@ -314,6 +314,11 @@ _ENCODER = msgspec.json.Encoder()
 _POLICY = msgspec.json.Decoder(PolicyRecord)
 _SUBSCRIPTION = msgspec.json.Decoder(SubscriptionRecord)
 _SETTLEMENT = msgspec.json.Decoder(SettlementRecord)
+SOLE: Mapping[bytes | None, tuple[Any, msgspec.json.Decoder[Any], str | None]] = {
+    KEY: (PolicyHeard, _POLICY, None),
+    OWNER: (OwnerHeard, _SUBSCRIPTION, OWNER.decode()),
+}
+"""The keys of which a log has one: the content of their records, its decoder, and the instance that wrote it."""
 
 
 def instance_key(instance: str) -> bytes:
@@ -338,8 +343,9 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
     """
     if value is not None and (why := bounds.excess(value, LARGEST, DEEPEST)):
         return BadRecord(why)
-    if key in (KEY, OWNER):
-        return _sole(key, value)
+    if key in SOLE:
+        kind, decoder, instance = SOLE[key]
+        return kind(None) if value is None else _parse(value, decoder, kind, instance)
     if key is not None and key.startswith(SETTLE):
         return _settlement(key, value)
     if key is not None and key.startswith(HOLD):
@@ -359,13 +365,6 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
     if value is None:
         return InstanceHeard(instance, None)
     return _parse(value, _SUBSCRIPTION, lambda record: InstanceHeard(instance, record), instance)
-
-
-def _sole(key: bytes, value: bytes | None) -> Heard:
-    """Return the content of a record whose key the log has once."""
-    if key == KEY:
-        return PolicyHeard(None) if value is None else _parse(value, _POLICY, PolicyHeard, None)
-    return OwnerHeard(None) if value is None else _parse(value, _SUBSCRIPTION, OwnerHeard, OWNER.decode())
 
 
 def _name(data: bytes, longest: int) -> str:

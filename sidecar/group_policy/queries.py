@@ -38,9 +38,9 @@ def progress_with_queries(
     groups = (*([] if group is None else [group]), *(query_groups(cluster, names) if wanted else ()))
     progress: dict[PartitionName, Progress] = {}
     for name in groups:
-        for partition, found in cluster.progress(name, wanted, stable=stable).items():
-            if partition not in progress or progress[partition].next < found.next:
-                progress[partition] = found
+        for partition, own in cluster.progress(name, wanted, stable=stable).items():
+            if partition not in progress or progress[partition].next < own.next:
+                progress[partition] = own
     return progress
 
 

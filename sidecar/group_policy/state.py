@@ -380,8 +380,8 @@ class ControlState:
     def apply(self, said: ControlRecord, now_ms: int) -> str:
         """Take in the next record. Return why a decision is not carried out, in one sentence; otherwise empty."""
         self.next_offset, self.written_at = said.offset + 1, said.at
-        self.readers.hear(said.heard, said.at)
-        match said.heard:
+        self.readers.hear(news := said.heard, said.at)
+        match news:
             case PolicyHeard(record=policy):
                 self.policies.add(Entry(said.offset, policy), said.size)
                 self.said_to = self.next_offset
@@ -400,8 +400,8 @@ class ControlState:
                 self._hear_action(ident, action)
             case NewerRecord(v=v, instance=None):
                 self.policies.add(Entry(said.offset, None, versions.sentence(v), v), said.size)
-            case BadRecord():
-                self._hear_bad(said, said.heard)
+            case BadRecord() as bad:
+                self._hear_bad(said, bad)
         return ""
 
     def live_settings(self, now_ms: int) -> tuple[LiveSettings, ...]:

@@ -311,9 +311,9 @@ class GroupWatch:
         progress = {**self._main_offsets.progress(main), **self._retry_offsets.progress(retry)}
         for query in self._state.readers.queries():
             private = self._names.spark_group(query.query.name if query.query else "")
-            for partition, found in self._cluster.progress(private, [*main, *retry]).items():
-                if partition not in progress or progress[partition].next < found.next:
-                    progress[partition] = found
+            for partition, own in self._cluster.progress(private, [*main, *retry]).items():
+                if partition not in progress or progress[partition].next < own.next:
+                    progress[partition] = own
         return progress
 
     # --- the oldest record -------------------------------------------------------------------------------------------

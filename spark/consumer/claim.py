@@ -142,7 +142,7 @@ class Claim:
             log, self._log = self._log, None
             if log is not None and self._held_at is not None and self._lost is None:
                 with contextlib.suppress(KafkaException):  # then the claim counts until it is old
-                    log.write(self._told(ended=True), WITHDRAWN_WITHIN)
+                    log.write(self._heartbeat(ended=True), WITHDRAWN_WITHIN)
             if log is not None:
                 log.close()
         finally:
@@ -165,7 +165,7 @@ class Claim:
                 log.read_to_end()
                 self._lost = self._who_else(log) if self._held_at is None else log.in_place_of_last
                 if self._lost is None:
-                    log.write(self._told(), ANSWER_WITHIN)
+                    log.write(self._heartbeat(), ANSWER_WITHIN)
                     self._lost = log.in_place_of_last
             except BaseException:
                 self._log = None
@@ -180,7 +180,7 @@ class Claim:
         until = time.monotonic() + self._patience
         while True:
             now_ms = _now_ms()
-            other = log.readers.against(reader_of("", self._told(), now_ms), now_ms)
+            other = log.readers.against(reader_of("", self._heartbeat(), now_ms), now_ms)
             if other is None or time.monotonic() > until:
                 return other
             time.sleep(0.25)
@@ -191,7 +191,7 @@ class Claim:
             query = self._record.query
             raise RetriesOwnedError(self._names.group, self._lost, query.instance if query else "")
 
-    def _told(self, *, ended: bool = False) -> SubscriptionRecord:
+    def _heartbeat(self, *, ended: bool = False) -> SubscriptionRecord:
         assert self._record.query is not None
         query = msgspec.structs.replace(self._record.query, renewed=self._held_at is not None, ended=ended)
         return msgspec.structs.replace(self._record, at=_now_ms(), query=query)
