@@ -288,7 +288,7 @@ class PartitionWriter:
             fence = self._fence()
             fresh = [line for line in lines if not fence.covers(line)]
             if fresh or until > fence.offset:
-                self._written += self._transact(producer, fresh, until, at, refused)
+                self._written += self._transact(producer, fresh, until, at)
         except KafkaException as error:
             failure: KafkaError = error.args[0]
         else:
@@ -297,7 +297,8 @@ class PartitionWriter:
         # Not in the handler: a request that fails there keeps the client for ever (`sidecar/kafka/errors.py`).
         with suppress(KafkaException):
             producer.abort_transaction(LIMIT)
-        return refused[0] if refused else failure
+        # Of a transaction that fails, some records are refused for its cause, and the others only purged.
+        return next((error for error in (*refused, failure) if error.code() in LASTING), failure)
 
     def _fence(self) -> Fence:
         try:
@@ -312,9 +313,7 @@ class PartitionWriter:
         text = committed.metadata or ""
         return Fence(max(committed.offset, 0), int(text) if text.isdecimal() else None)
 
-    def _transact(
-        self, producer: Producer, lines: Sequence[Line], until: int, at: int | None, refused: Sequence[KafkaError]
-    ) -> int:
+    def _transact(self, producer: Producer, lines: Sequence[Line], until: int, at: int | None) -> int:
         """Make the transaction and return the number of records in it. Raises KafkaException."""
         producer.begin_transaction()
         number = 0
@@ -325,8 +324,6 @@ class PartitionWriter:
                     producer.poll(0.05)
         # Before the offsets, so that an error of theirs finds no record on its way.
         producer.flush(LIMIT)
-        if refused:
-            raise KafkaException(refused[0])
         offset = TopicPartition(*self._source, until, "" if at is None else str(at))
         producer.send_offsets_to_transaction([offset], self._reader.consumer_group_metadata(), LIMIT)
         producer.commit_transaction(LIMIT)
