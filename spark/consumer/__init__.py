@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from reconsume.spark.consumer.handling import BatchHandler
 from reconsume.spark.consumer.record import Record
-from reconsume.spark.consumer.rules import Rules, build_rules, forget_topics, rules_from
+from reconsume.spark.consumer.rules import Rules, build_rules, rules_from
 from reconsume.spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ __all__ = [
     "dead_letter",
     "due_rows",
     "for_each_record",
-    "forget_topics",
     "parsed",
     "read_gated",
     "read_relay",

@@ -53,6 +53,11 @@ ANSWER_WITHIN = 10.0
 ENDED_WITHIN = 10.0
 """Seconds that a start waits for a reader that is about to end: a query withdraws its claim within 5 s of its stop, and
 later on a machine that is overloaded."""
+ASKED_WITHIN = 1_800.0
+"""Seconds without a call of Spark after which a claim is not renewed: a query may end without an end of its source, as
+Spark 4.2 does if a stop meets the driver's thread in Python. A batch that takes longer claims again behind it."""
+DEAD_AFTER = 10
+"""Seconds after the end of a query in which its source's process is gone."""
 WITHDRAWN_WITHIN = 2.0
 """Seconds that the end of a query waits, for the lock and for the brokers each."""
 
@@ -111,6 +116,8 @@ class Claim:
         self._log: PolicyLog | None = None
         self._held_at: float | None = None
         """When the last heartbeat was found to count (monotonic seconds); None before the first."""
+        self._asked_at = time.monotonic()
+        """When Spark called last (monotonic seconds)."""
         self._lost: Reader | None = None
         self._lock, self._ended = threading.RLock(), threading.Event()
 
@@ -119,6 +126,7 @@ class Claim:
 
         Raises RetriesOwnedError, NoPolicyTopicError, and KafkaException if the brokers do not answer.
         """
+        self._asked_at = time.monotonic()
         if self._held_at is None or time.monotonic() - self._held_at > STALE_AFTER:
             first = self._held_at is None
             self._renew()
@@ -137,6 +145,8 @@ class Claim:
     def withdraw(self) -> None:
         """Say that the query reads no more, within seconds. Safe to call again."""
         self._ended.set()
+        if is_source_process():
+            signal.alarm(DEAD_AFTER)  # the system ends the process, whatever a client waits for at its end
         has_lock = self._lock.acquire(timeout=WITHDRAWN_WITHIN)
         try:
             log, self._log = self._log, None
@@ -151,6 +161,8 @@ class Claim:
 
     def _follow(self) -> None:
         while not self._ended.wait(self._renew_every) and self._lost is None:
+            if time.monotonic() - self._asked_at > ASKED_WITHIN:
+                continue
             try:
                 self._renew()
             except (KafkaException, RetriesOwnedError, NoPolicyTopicError):
@@ -203,8 +215,13 @@ class Claim:
             self.withdraw()
             os._exit(128 + number)
 
-        if getattr(sys.modules["__main__"].__spec__, "name", "") == SOURCE_PROCESS:
+        if is_source_process():
             signal.signal(signal.SIGTERM, end)
+
+
+def is_source_process() -> bool:
+    """Whether this process is the one that Spark gives a source at the driver."""
+    return getattr(sys.modules["__main__"].__spec__, "name", "") == SOURCE_PROCESS
 
 
 def _now_ms() -> int:

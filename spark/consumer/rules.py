@@ -1,6 +1,6 @@
 """The rules of a group, by which a Spark job routes records to the same topics as the sidecar.
 
-Pure, but for `rules_from`, which reads a file, and `forget_topics`.
+Pure, but for `rules_from`, which reads a file.
 
 The driver makes `Rules` once, as one frozen value that Spark carries to the workers: `build_rules` from values,
 `rules_from` from the group's reconsume.yaml. Before a batch, `following.py` asks `with_policy` for the rules in force:
@@ -42,7 +42,7 @@ from reconsume.topics.tags import FORM as TAGS_FORM
 from reconsume.topics.tags import check_once, parse_tags
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 NAME = re.compile(r"[a-zA-Z0-9._-]{1,60}")
 """The names of queries."""
@@ -516,27 +516,3 @@ def _complete(rule: WrittenRule, group: RetryRule) -> RetryRule:
         max_age=group.max_age if age is None else age,
         dead_letter=rule.dead_letter,
     )
-
-
-# --- a checkpoint of other rules --------------------------------------------------------------------------------------
-
-
-def forget_topics(session: SparkSession, checkpoint: str, rules: Rules) -> list[str]:
-    """Remove the offsets of main topics that `rules` does not name from a query's checkpoint, and return these topics.
-
-    The result is a sorted list of names. `checkpoint` is the path or URI that the query has as `checkpointLocation`.
-    Call it before the query starts, never while it runs. Unread records of a removed topic stay unread; if the topic is
-    added again, it is read from its first record. A checkpoint that does not exist yet is not changed.
-
-    Raises py4j.protocol.Py4JJavaError or pyspark.errors.PySparkException if the checkpoint cannot be read or written.
-    Raises ValueError if an entry of its offset log is not JSON. Raises ImportError in a client of Spark Connect.
-    """
-    try:
-        from reconsume.spark.checkpoint import OffsetLog  # here only: it needs py4j
-    except ImportError as missing:
-        raise ImportError("forget_topics needs Java, which a client of Spark Connect does not have") from missing
-    log = OffsetLog(session, checkpoint)
-    removed = sorted(log.topics() - {*rules.topics, rules.names.ready})
-    if removed:
-        log.forget(removed)
-    return removed

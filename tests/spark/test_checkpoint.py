@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reconsume.spark import schema, view
-from reconsume.spark.checkpoint import PLAIN, WRITTEN_BY, OffsetLog, forgotten, manager_package, write_plainly
+from reconsume.spark.checkpoint import PLAIN, WRITTEN_BY, manager_package, write_plainly
 from reconsume.spark.java import java_process
 from tests.spark.streams import Played
 from tests.support.event_histories import EVENT, written
@@ -65,28 +65,3 @@ def test_a_choice_that_is_set_stays(unset: SparkSession, tmp_path: Path) -> None
     unset.conf.set(WRITTEN_BY, "mine")
     write_plainly(unset, str(tmp_path))
     assert unset.conf.get(WRITTEN_BY) == "mine"
-
-
-def test_a_checkpoint_forgets_topics_in_the_batch_that_was_planned_and_in_the_one_before(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    folder, log = tmp_path / "offsets", OffsetLog(spark, str(tmp_path))
-    assert log.topics() == frozenset()
-    folder.mkdir()
-    for number in (8, 9, 10):
-        entry = f'v1\n{{"conf":{{"a":"é"}}}}\n{{"a":{{"0":{number}}},"b":{{"0":1}}}}\n-'
-        (folder / f"{number}").write_text(entry, "utf-8")
-    assert log.topics() == {"a", "b"}
-    log.forget(["a"])
-    assert log.topics() == {"b"}
-    kept = 'v1\n{"conf":{"a":"é"}}\n{"b":{"0":1}}\n-'
-    assert [(folder / f"{number}").read_text("utf-8") for number in (9, 10)] == [kept] * 2
-    assert '"a":{"0":8}' in (folder / "8").read_text("utf-8")
-
-
-def test_an_entry_of_the_log_forgets_topics_and_nothing_else() -> None:
-    entry = 'v1\n{"conf":{"a":"b"}}\n{"a":{"0":5},"b":{"0":1}}\n-'
-    assert forgotten(entry, ["a", "b"]).splitlines()[2] == "{}"
-    assert forgotten(entry, ["other"]) == entry
-    gated = 'v1\n{}\n{"next":{"l-1s":{"0":5}},"dropped":0,"ids":{}}'
-    assert forgotten(gated, ["next", "l-1s"]) == gated

@@ -11,7 +11,6 @@ import sys
 
 from tests.support.python_path import python_path
 
-NEEDS_JAVA = "forget_topics needs Java, which a client of Spark Connect does not have"
 CLIENT = """
 import sys
 
@@ -26,14 +25,10 @@ kafka = {"bootstrap.servers": "nosuch.invalid:9092"}
 rules = consumer.build_rules("billing", ["orders"], name="ship")
 follow = consumer.PolicyFollower(rules, kafka).rules
 assert callable(cloudpickle.loads(cloudpickle.dumps(follow)))  # as Connect sends it to the server
-try:
-    consumer.forget_topics(None, "checkpoint", rules)
-except ImportError as missing:
-    print(missing)
 """
 
 
-def test_all_but_what_reads_a_checkpoint_works_in_a_client_of_spark_connect() -> None:
+def test_all_that_a_consumer_needs_works_in_a_client_of_spark_connect() -> None:
     environ = {**os.environ, "PYTHONPATH": python_path()}
     done = subprocess.run([sys.executable, "-c", CLIENT], env=environ, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout.strip()) == (0, NEEDS_JAVA), done.stderr
+    assert done.returncode == 0, done.stderr

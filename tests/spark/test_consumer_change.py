@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from reconsume.spark.consumer import build_rules, forget_topics, read_gated, read_relay
+from reconsume.spark.consumer import build_rules, for_each_record, read_gated, read_relay
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import SECONDS, Out, create_topic, produce
@@ -31,31 +31,35 @@ class Consumer:
         """A main topic of this test."""
         return f"{self.group}-{name}"
 
-    def run(self, *mains: str, forgets: bool) -> list[str]:
-        """Handle all there is, as a job with these main topics; what it was made to forget."""
+    def run(self, *mains: str) -> None:
+        """Handle all there is, as a job with these main topics."""
         rules = build_rules(self.group, [self.topic(name) for name in mains], name="ship")
-        forgotten = forget_topics(self.spark, self.place, rules) if forgets else []
-        writer = read_relay(self.spark, rules, self.kafka).writeStream.foreachBatch(self._take)
+        handle = for_each_record(lambda _record: None, rules, self.kafka)
+
+        def take(batch: DataFrame, number: int) -> None:
+            self._take(batch, number)
+            handle(batch, number)
+
+        writer = read_relay(self.spark, rules, self.kafka).writeStream.foreachBatch(take)
         query = writer.option("checkpointLocation", self.place).trigger(availableNow=True).start()
         try:
             assert query.awaitTermination(BATCH_SECONDS), "the query did not end"
         finally:
             query.stop()
-        return forgotten
 
     def _take(self, batch: DataFrame, _: int) -> None:
         self.seen += [bytes(row["value"]) for row in batch.select("value").collect()]
 
 
-def test_main_topics_and_partitions_are_added_and_taken_away_on_one_checkpoint(
+def test_main_topics_and_partitions_are_added_on_one_checkpoint_and_taken_away_with_an_empty_one(
     spark: SparkSession, kafka: Broker, tmp_path: Path
 ) -> None:
     job = Consumer(spark, kafka.bootstrap, tmp_path / "place")
-    for name in ("orders", "bills", "returns", "RETRY", "RETRY-POLICY"):
+    for name in ("orders", "bills", "returns", "RETRY", "RETRY-POLICY", "RETRY-EVENTS"):
         create_topic(kafka.bootstrap, job.topic(name))
     for name in ("orders", "bills"):
         produce(kafka.bootstrap, job.topic(name), [name.encode()])
-    assert job.run("orders", "bills", forgets=True) == [], "there is nothing to forget yet"
+    job.run("orders", "bills")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     orders = job.topic("orders")
     admin.create_partitions([NewPartitions(orders, 2)])[orders].result(SECONDS)
@@ -63,8 +67,9 @@ def test_main_topics_and_partitions_are_added_and_taken_away_on_one_checkpoint(
     produce(kafka.bootstrap, orders, [Out(b"more", partition=1)])
     produce(kafka.bootstrap, job.topic("returns"), [b"returns"])
     with pytest.raises(StreamingQueryException, match="may have been lost"):
-        job.run("orders", "returns", forgets=False)
-    assert job.run("orders", "returns", forgets=True) == [job.topic("bills")]
+        job.run("orders", "returns")
+    job.place = str(tmp_path / "empty")
+    job.run("orders", "returns")
     assert sorted(job.seen) == [b"bills", b"more", b"orders", b"returns"], "each once"
 
 
