@@ -101,6 +101,9 @@ Work: TypeAlias = Callable[[DataFrame], DataFrame]
 """A function of a batch's frame. It returns a frame with the columns of SOURCE and `r`, the result of each row."""
 
 _PACK = msgspec.msgpack.Encoder()
+END_SECONDS = 1.0
+"""Seconds that a child may take to end once its pipe is closed."""
+
 _FORK = multiprocessing.get_context("fork")
 
 
@@ -251,6 +254,8 @@ class ChildProcess:
         if line is not None:
             line.close()
         if child is not None:
+            child.join(END_SECONDS)
+            child.kill()  # it may hang in its handler, or another process may hold its pipe open
             child.join()
 
 

@@ -36,7 +36,7 @@ from spark.jobs import mine
 from topics.names import theirs
 from reconsume.spark.consumer import build_rules
 from reconsume.once import once
-assert (mine, theirs) == ("spark", "topics") and build_rules("billing", ["orders"])
+assert (mine, theirs) == ("spark", "topics") and build_rules("billing", ["orders"], name="ship")
 """
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from pyspark.sql.types import Row
 
-from reconsume.spark.consumer.handling import Handler, Judge, Result, ask_each
+from reconsume.spark.consumer.handling import Handler, Judge, Result, ask_each, handle_rows
 from reconsume.spark.consumer.record import Record
 from reconsume.spark.consumer.rules import Rules, build_rules
 from reconsume.spark.consumer.verdict import dead_letter, retry
-from reconsume.spark.consumer.workers import ChildProcess, row_handling
+from reconsume.spark.consumer.workers import ChildProcess
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import Headers, RetryState, parse_retry_headers
 
@@ -29,7 +29,8 @@ RULES = build_rules("billing", ["orders"], ladder=["1s"], max_reconsume_times=3,
 def handling(handler: Handler, rules: Rules, *, isolated: bool = False) -> Callable[[Row], Result]:
     """The function that Spark calls for each row."""
     ask = ask_each(handler, Judge(rules))
-    return row_handling(ChildProcess(ask) if isolated else ask, rules)
+    asked = ChildProcess(ask) if isolated else ask
+    return lambda row: handle_rows(asked, [row], rules)[0]
 
 
 def now() -> int:
