@@ -208,6 +208,8 @@ def admin(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics(group.outputs, READ)  # for `audit`; `topics check` only looks whether they are there
     groups = (names.group, names.retry_group, names.redrive_group, *((names.view_group,) if group.rows else ()))
     yield from (on_group(name, Operation.DELETE) for name in groups)  # it carries DESCRIBE
+    if group.mode == "spark" or group.direct:
+        yield Permission(Resource.GROUP, names.spark_group(""), Operation.DELETE, prefixed=True)
     yield from redriving(names)
 
 

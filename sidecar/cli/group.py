@@ -21,6 +21,7 @@ from reconsume.sidecar.cli.terminal.confirm import Yes
 from reconsume.sidecar.cli.terminal.operation import carry_out
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.program import Group
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.dlq.letters import OPEN, Filter, RedriveRequest
 from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
 from reconsume.sidecar.hints import hint
@@ -29,7 +30,7 @@ from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.acls import Permission, Resource, User, permissions_of
-from reconsume.topics.names import Kind
+from reconsume.topics.names import Kind, Names
 
 if TYPE_CHECKING:
     from reconsume.sidecar.dlq.dead_letters import DeadLetters
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 COLUMNS = ("what", "name", "action", "why")
 WAITS = (Kind.LEVEL, Kind.READY, Kind.ORDERED)
 """The topics in which records wait."""
+CLIENT = "reconsume-group"
+MOST_MARKERS, SECONDS = 1_000, 30.0
+"""Offsets of a topic behind a Spark query's progress that are read, to tell markers of transactions from records, and
+for how long."""
 
 app = typer.Typer(cls=Group, help="The group as a whole.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -86,6 +91,8 @@ class DeleteGroup:
         self._cluster, self._settings, self._letters = cluster, settings, letters
         self.what = settings.group
         self._doomed = Doomed((), (), ())
+        self._private: tuple[str, ...] = ()
+        """The consumer groups of Spark queries."""
         self._results: dict[tuple[str, str], str] = {}
         """By kind and name: empty if it is deleted, else why not."""
 
@@ -96,13 +103,19 @@ class DeleteGroup:
 
     def plan(self, report: Report) -> Plan:
         """Find what there is. Raises RecordError while somebody would lose a record, and BrokerError."""
+        from reconsume.sidecar.group_policy.control_log import ControlLog
+        from reconsume.sidecar.group_policy.queries import live_queries, query_groups
+
         names, mains = self._settings.names, self._settings.topic_names
         roles = {name: names.role(name, mains) for name in self._cluster.topic_names()}
         kinds = {name: role.kind for name, role in roles.items() if role is not None}
         own = sorted(name for name, kind in kinds.items() if kind is not Kind.MAIN)
-        states = self._cluster.groups((names.group, names.retry_group, names.redrive_group, names.view_group))
+        self._private = query_groups(self._cluster, names)
+        states = self._cluster.groups((*owned_groups(names), *self._private))
         members = [member.client for state in states.values() for member in state.members]
         reasons = [f"the group has members: {', '.join(sorted(members)[:5])}"] if members else []
+        log = ControlLog(self._settings.kafka, names, CLIENT).read_if_there() if self._private else None
+        reasons += [f"{query.described} reads it" for query in live_queries(log, wall())]
         waiting = dict(self._waiting(kinds))
         reasons += [f"at most {plural(count, 'record')} waiting in {name}" for name, count in waiting.items() if count]
         if any(kind is Kind.DLQ for kind in kinds.values()) and (dead := self._undecided(report)):
@@ -127,9 +140,20 @@ class DeleteGroup:
                 yield name, self._unread(name, names.group if is_main else names.retry_group)
 
     def _unread(self, topic: str, group: str) -> int:
-        """Return how many offsets of a topic a group has not read."""
+        """Return how many offsets of a topic neither a group nor a Spark query has read."""
+        from reconsume.sidecar.group_policy.queries import committed_with_queries
+        from reconsume.sidecar.kafka.scan import Bounds, ScanClient
+
         partitions = [one for shape in self._cluster.existing([topic]).values() for one in shape.led]
-        return sum(self._cluster.unread(partitions, self._cluster.committed(group, partitions)).values())
+        done = committed_with_queries(self._cluster, self._settings.names, group, partitions)
+        unread = self._cluster.unread(partitions, done)
+        if not self._private or not 0 < sum(unread.values()) <= MOST_MARKERS:
+            return sum(unread.values())
+        # The progress of a query ends with its last record, before the marker of the transaction that wrote it.
+        spans = self._cluster.spans(unread)
+        behind = {one: span._replace(begin=span.end - unread[one]) for one, span in spans.items()}
+        with ScanClient(self._settings.kafka, group, CLIENT) as client:
+            return sum(1 for _ in client.scan(behind, Bounds(seconds=SECONDS), expected=topic))
 
     def _undecided(self, report: Report) -> int:
         from reconsume.sidecar.dlq.dead_letters import LetterScan
@@ -208,9 +232,14 @@ def owned(settings: Settings, topics: Iterable[str]) -> frozenset[tuple[Resource
 
     every = [right for user in User for right in permissions_of(user, shape) if is_own(right)]
     own = {(right.resource, right.name, right.prefixed) for right in every}
-    groups = (names.group, names.retry_group, names.redrive_group, names.view_group)
-    own |= {(Resource.TOPIC, name, False) for name in topics} | {(Resource.GROUP, name, False) for name in groups}
+    own |= {(Resource.TOPIC, name, False) for name in topics}
+    own |= {(Resource.GROUP, name, False) for name in owned_groups(names)}
     return frozenset(own)
+
+
+def owned_groups(names: Names) -> tuple[str, ...]:
+    """Return the consumer groups of a group, but for those of Spark queries."""
+    return names.group, names.retry_group, names.redrive_group, names.view_group
 
 
 def right_text(rule: Rule) -> str:

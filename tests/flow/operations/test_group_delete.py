@@ -6,12 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from msgspec.structs import replace as replace_struct
 from typer.testing import Result
 
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.kafka.admin.acls import Acls, Rule
 from reconsume.sidecar.kafka.admin.connection import Connection
 from reconsume.topics.acls import GroupShape, User, permissions_of
+from reconsume.topics.policy_record import OWNER, QueryTold, SubscriptionRecord, render_record
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
@@ -21,6 +25,7 @@ from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import FAIL, OK, by_name, verdict
 from tests.support.sidecar.cli import for_group
 from tests.support.sidecar.dlq_calls import rows
+from tests.support.sidecar.policy import with_policy
 
 SCRIPT = by_name({"dead": (verdict("dead-letter; reason=no"),), "flaky": (FAIL, OK)})
 
@@ -73,6 +78,34 @@ def test_a_group_goes_once_it_has_no_member_no_retry_and_no_open_dead_letter(
     assert len(dump(group.bootstrap, group.main)) == 3, "the main topic is as it was"
     again = delete(tmp_path, group, "--yes")
     assert (again.exit_code, "nothing of it is there" in again.stderr) == (0, True), again.stderr
+
+
+def test_the_progress_of_spark_queries_goes_too_but_not_while_one_reads(new_group: FreshGroup, tmp_path: Path) -> None:
+    """Given a query that has handled a copy and is gone, and then one that lives."""
+    group = with_policy(replace(new_group(), delays=(1_000,)))
+    names, (level,) = group.names, group.levels
+    private = names.spark_group("ship")
+    producer = Producer({"bootstrap.servers": group.bootstrap, "transactional.id": private})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce(level, b"a copy", partition=0)
+    producer.commit_transaction(SECONDS)
+    consumer = Consumer({"bootstrap.servers": group.bootstrap, "group.id": private, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(level, 0, 0)], asynchronous=False)
+    kept = delete(tmp_path, group, "--yes")
+    assert (kept.exit_code, f"at most 1 record waiting in {level}" in kept.stderr) == (1, True), kept.stderr
+    consumer.commit(offsets=[TopicPartition(level, 0, 1)], asynchronous=False)
+    consumer.close()
+    query = QueryTold("ship", "app-1", "host-1", wall(), "nonce", gated=True)
+    record = SubscriptionRecord({group.main: "*"}, wall(), mode="spark", started=wall(), query=query)
+    produce(group.bootstrap, names.policy, [Out(render_record(record), OWNER)])
+    lives = delete(tmp_path, group, "--yes")
+    assert (lives.exit_code, 'the Spark query "ship"' in lives.stderr) == (1, True), lives.stderr
+    ended = replace_struct(record, query=replace_struct(query, ended=True))
+    produce(group.bootstrap, names.policy, [Out(render_record(ended), OWNER)])
+    done = delete(tmp_path, group, "--yes")
+    assert (done.exit_code, {row["action"] for row in rows(done)}) == (0, {"deleted"}), done.stderr
+    assert private not in groups_of(group)
 
 
 def test_a_retry_that_waits_keeps_the_group(
