@@ -126,6 +126,11 @@ class Names(msgspec.Struct, frozen=True):
         """The consumer group that holds the progress of redrives."""
         return f"{self.group}-DLQ-REDRIVE"
 
+    @property
+    def own_groups(self) -> tuple[str, str, str, str]:
+        """The consumer groups of the group, but for those of Spark queries."""
+        return self.group, self.retry_group, self.redrive_group, self.view_group
+
     def spark_group(self, name: str) -> str:
         """Return the consumer group that holds the progress of the Spark query `name`. It has no members."""
         return f"{self.group}-SPARK-{name}"

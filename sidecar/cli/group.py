@@ -30,7 +30,7 @@ from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.acls import Permission, Resource, User, permissions_of
-from reconsume.topics.names import Kind, Names
+from reconsume.topics.names import Kind
 
 if TYPE_CHECKING:
     from reconsume.sidecar.dlq.dead_letters import DeadLetters
@@ -111,7 +111,7 @@ class DeleteGroup:
         kinds = {name: role.kind for name, role in roles.items() if role is not None}
         own = sorted(name for name, kind in kinds.items() if kind is not Kind.MAIN)
         self._private = query_groups(self._cluster, names)
-        states = self._cluster.groups((*owned_groups(names), *self._private))
+        states = self._cluster.groups((*names.own_groups, *self._private))
         members = [member.client for state in states.values() for member in state.members]
         reasons = [f"the group has members: {', '.join(sorted(members)[:5])}"] if members else []
         log = ControlLog(self._settings.kafka, names, CLIENT).read_if_there() if self._private else None
@@ -233,13 +233,8 @@ def owned(settings: Settings, topics: Iterable[str]) -> frozenset[tuple[Resource
     every = [right for user in User for right in permissions_of(user, shape) if is_own(right)]
     own = {(right.resource, right.name, right.prefixed) for right in every}
     own |= {(Resource.TOPIC, name, False) for name in topics}
-    own |= {(Resource.GROUP, name, False) for name in owned_groups(names)}
+    own |= {(Resource.GROUP, name, False) for name in names.own_groups}
     return frozenset(own)
-
-
-def owned_groups(names: Names) -> tuple[str, ...]:
-    """Return the consumer groups of a group, but for those of Spark queries."""
-    return names.group, names.retry_group, names.redrive_group, names.view_group
 
 
 def right_text(rule: Rule) -> str:

@@ -8,7 +8,7 @@ others have handled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -38,10 +38,15 @@ def progress_with_queries(
     groups = (*([] if group is None else [group]), *(query_groups(cluster, names) if wanted else ()))
     progress: dict[PartitionName, Progress] = {}
     for name in groups:
-        for partition, own in cluster.progress(name, wanted, stable=stable).items():
-            if partition not in progress or progress[partition].next < own.next:
-                progress[partition] = own
+        take_further(progress, cluster.progress(name, wanted, stable=stable))
     return progress
+
+
+def take_further(progress: dict[PartitionName, Progress], more: Mapping[PartitionName, Progress]) -> None:
+    """Put what `more` has in place of what `progress` has, where it is further."""
+    for partition, own in more.items():
+        if partition not in progress or progress[partition].next < own.next:
+            progress[partition] = own
 
 
 def committed_with_queries(
@@ -49,6 +54,16 @@ def committed_with_queries(
 ) -> dict[PartitionName, int]:
     """Return the same as offsets, without what is done above them."""
     return {at: one.next for at, one in progress_with_queries(cluster, names, group, partitions).items()}
+
+
+def private_group(names: Names, query: Reader) -> str:
+    """Return the consumer group that holds the progress of a query."""
+    return names.spark_group(name_of(query))
+
+
+def name_of(query: Reader) -> str:
+    """Return the name of a query; empty for a sidecar."""
+    return "" if query.query is None else query.query.name
 
 
 def live_queries(state: ControlState | None, now_ms: int) -> list[Reader]:
@@ -64,8 +79,7 @@ def heartbeats_with_queries(state: ControlState) -> dict[str, SubscriptionRecord
 
 def reads_of(query: Reader) -> str:
     """Return what is said of a check that a sidecar's heartbeats would answer, where a query reads."""
-    name = "" if query.query is None else query.query.name
-    return f'the Spark job "{name}" reads it'
+    return f'the Spark job "{name_of(query)}" reads it'
 
 
 def is_gated(query: Reader) -> bool:

@@ -42,7 +42,7 @@ from reconsume.sidecar.dlq.letters import OPEN, Filter, RedriveRequest
 from reconsume.sidecar.errors import BrokerError, ConfigError, ContractError, ReconsumeError
 from reconsume.sidecar.group_policy.agreement import differences_of, group_settings
 from reconsume.sidecar.group_policy.control_log import ControlLog
-from reconsume.sidecar.group_policy.queries import live_queries
+from reconsume.sidecar.group_policy.queries import live_queries, private_group, take_further
 from reconsume.sidecar.group_policy.state import Bounds, ControlState
 from reconsume.sidecar.groups.discovery import (
     CLIENT,
@@ -310,10 +310,7 @@ class GroupWatch:
         retry = [one for name, kind in kinds.items() if kind in (Kind.LEVEL, Kind.READY) for one in topics[name]]
         progress = {**self._main_offsets.progress(main), **self._retry_offsets.progress(retry)}
         for query in self._state.readers.queries():
-            private = self._names.spark_group(query.query.name if query.query else "")
-            for partition, own in self._cluster.progress(private, [*main, *retry]).items():
-                if partition not in progress or progress[partition].next < own.next:
-                    progress[partition] = own
+            take_further(progress, self._cluster.progress(private_group(self._names, query), [*main, *retry]))
         return progress
 
     # --- the oldest record -------------------------------------------------------------------------------------------

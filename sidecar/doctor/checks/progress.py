@@ -24,6 +24,7 @@ from reconsume.sidecar.group_policy.queries import (
     committed_with_queries,
     is_gated,
     live_queries,
+    private_group,
     query_groups,
     reads_of,
 )
@@ -93,7 +94,7 @@ def silent_queries(cluster: Cluster, names: Names, state: ControlState | None, n
     if state is None or state.readers.live(now - SLACK):
         return
     for query in state.readers.queries():
-        private = names.spark_group(query.query.name if query.query else "")
+        private = private_group(names, query)
         known = cluster.groups([private]).get(private)
         if now - query.at > CLAIM_LIVES and (known is None or known.exists):
             text = f"{query.described} has been silent for {ago(now - query.at)}, and nobody else reads the retries"
@@ -168,7 +169,7 @@ def overdue(
     """Report what is due in the group's levels and not done. `now`: epoch ms; None: the current time."""
     moment = wall() if now is None else now
     names, queries = group.names, live_queries(state, moment)
-    hidden = {names.spark_group(one.query.name) for one in queries if one.query} - set(query_groups(cluster, names))
+    hidden = {private_group(names, one) for one in queries} - set(query_groups(cluster, names))
     if hidden:
         text = f"{', '.join(map(reads_of, queries))}, and this user may not see the consumer group {listed(hidden)}"
         return [not_checked(text, RIGHTS)]
@@ -277,8 +278,7 @@ def groups(cluster: Cluster, group: GroupShape, state: ControlState | None = Non
     """Report groups that read topics of this group alone, and members of its own groups that read other topics."""
     names = group.names
     every = cluster.group_names()
-    ours = {names.group, names.retry_group, names.redrive_group, names.view_group}
-    others = [name for name in every if name not in ours and not name.startswith(names.spark_group(""))]
+    others = [name for name in every if name not in names.own_groups and not name.startswith(names.spark_group(""))]
     described = cluster.groups([*others[:MOST], names.group, names.retry_group])
     own = (*group.levels, names.ready)
     waiting, denied = cluster.topics(own)
