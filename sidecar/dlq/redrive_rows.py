@@ -24,7 +24,7 @@ from reconsume.sidecar.clock import now
 from reconsume.sidecar.dlq.dead_letters import DeadLetters, LetterScan
 from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
 from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
-from reconsume.sidecar.dlq.redriver import REFUSED, PlanCounts, Redriver
+from reconsume.sidecar.dlq.redriver import REFUSED, PlanCounts, Redriver, at_positions
 from reconsume.sidecar.errors import ConfigError, ReconsumeError
 from reconsume.sidecar.group_policy.operations import ActionStore
 from reconsume.sidecar.kafka.client_check import expect_clients
@@ -68,21 +68,6 @@ class Result(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Positions(tuple[str, ...]):
-    """The positions of letters, found by their hash: a filter asks about each letter of the DLQ."""
-
-    def __new__(cls, positions: Iterable[str]) -> Positions:
-        """Make them of texts."""
-        made = super().__new__(cls, positions)
-        made._set = frozenset(made)
-        return made
-
-    _set: frozenset[str]
-
-    def __contains__(self, position: object) -> bool:
-        return position in self._set
-
-
 def read_rows(lines: Iterable[bytes]) -> dict[str, bytes | None]:
     """Return the values by id. Raises ConfigError if an id has two values, there are too many bytes, or no END."""
     values, weight = dict[str, bytes | None](), 0
@@ -120,8 +105,7 @@ def redrive_rows(letters: DeadLetters, values: Mapping[str, bytes | None], who: 
             is_kept = value is None or value == letter.record.value
             return letter if is_kept else edited(letter, value, who, now().wall_ms)
 
-        chosen = RedriveRequest(Filter(ids=Positions(by_position)), MOST_REDRIVES_EVER, forgotten=True)
-        with Redriver(letters, chosen, threading.Event(), edit=edit, counts=counts) as redriver:
+        with Redriver(letters, at_positions(by_position), threading.Event(), edit=edit, counts=counts) as redriver:
             redriver.run(None, None, no_report)
     redriven = len(by_position) if dry_run else counts.redriven
     refused = counts.of(REFUSED)

@@ -422,6 +422,26 @@ def _same(one: RedriveHistory, other: RedriveHistory) -> bool:
     return (one.claims, one.done, one.skipped) == (other.claims, other.done, other.skipped)
 
 
+class Positions(tuple[str, ...]):
+    """The positions of letters, found by their hash: a filter asks about each letter of the DLQ."""
+
+    def __new__(cls, positions: Iterable[str]) -> Positions:
+        """Make them of texts."""
+        made = super().__new__(cls, positions)
+        made._set = frozenset(made)
+        return made
+
+    _set: frozenset[str]
+
+    def __contains__(self, position: object) -> bool:
+        return position in self._set
+
+
+def at_positions(positions: Iterable[str]) -> RedriveRequest:
+    """Return the request for the letters at these positions in the DLQ."""
+    return RedriveRequest(Filter(ids=Positions(positions)), MOST_REDRIVES_EVER, forgotten=True)
+
+
 def redrive_edited(
     letters: DeadLetters,
     values: Mapping[str, bytes | None],
@@ -435,7 +455,7 @@ def redrive_edited(
     between two transactions; None: nothing is written, and READY are those that would be redriven. Raises as
     `Redriver.run` does.
     """
-    request = RedriveRequest(Filter(ids=tuple(values)), MOST_REDRIVES_EVER, forgotten=True)
+    request = at_positions(values)
     if stop is None:
         return plan_redrive(letters, request, None, report)
 
