@@ -11,7 +11,6 @@ import faulthandler
 import gc
 import logging
 import os
-import signal
 import sys
 from typing import NoReturn
 
@@ -22,6 +21,7 @@ from reconsume.sidecar.observability.logs import configure
 from reconsume.sidecar.observability.thread_watch import log_ends
 from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
 from reconsume.sidecar.runtime.sidecar import _LOG, Sidecar
+from reconsume.sidecar.runtime.stop_signals import StopSignals, block_stops
 from reconsume.sidecar.settings.checks import exposed, without_effect
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.modes import ignored_settings
@@ -33,6 +33,7 @@ dictionaries, frames; records cannot): 0.005 % of the time."""
 
 def run(settings: Settings) -> int:
     """Run the sidecar until it is stopped; return the exit code. Raises what prevents its start."""
+    block_stops()
     keep_memory_private()
     # There is no core dump, so what ends the process from C (an assertion of the client: signal 6, exit code 134) would
     # leave no trace: the stacks of all threads go to stderr. They name functions and lines, and no values.
@@ -62,8 +63,8 @@ async def _collect_regularly() -> NoReturn:
 
 
 async def _main(settings: Settings) -> NoReturn:
-    stop = asyncio.Event()
-    on_signals(stop)
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    StopSignals(lambda: loop.call_soon_threadsafe(stop.set)).start()
     sidecar = Sidecar(settings)
     await sidecar.start()
     collecting = background(_collect_regularly(), "collector")
@@ -83,15 +84,3 @@ def leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def on_signals(stop: asyncio.Event) -> None:
-    """Set `stop` at the first SIGTERM or SIGINT; exit at the second."""
-
-    def asked() -> None:
-        if stop.is_set():
-            leave(1)  # the second signal
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked)

@@ -1,4 +1,4 @@
-"""A sidecar with a fault: at SIGUSR1 a callback of its loop raises, at SIGUSR2 its retry consumer's thread ends.
+"""A sidecar with a fault: at SIGUSR1 a callback of its loop raises, at SIGHUP its retry consumer's thread ends.
 
 Run as `python -m tests.flow.faults.breaking_sidecar run -c FILE`, as the sidecar itself is.
 """
@@ -17,6 +17,7 @@ from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
 from reconsume.sidecar.observability.logs import configure
 from reconsume.sidecar.observability.thread_watch import log_ends
 from reconsume.sidecar.runtime.run import _main
+from reconsume.sidecar.runtime.stop_signals import block_stops
 from reconsume.sidecar.settings.load import load
 
 
@@ -40,11 +41,12 @@ async def run(file: str) -> None:
     """Run the sidecar with its faults."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, break_callback)
-    loop.add_signal_handler(signal.SIGUSR2, end_consumer)
+    loop.add_signal_handler(signal.SIGHUP, end_consumer)
     await _main(load(Path(file)))
 
 
 if __name__ == "__main__":
+    block_stops()
     configure("info", "text")
     log_ends()
     uvloop.run(run(sys.argv[-1]))

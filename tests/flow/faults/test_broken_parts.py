@@ -54,7 +54,7 @@ def clean_marks(group: GroupTopics) -> set[str]:
     ("number", "told", "logged"),
     [
         (signal.SIGUSR1, "a fault that was put here", "in break_callback"),
-        (signal.SIGUSR2, "thread consumer-retry has ended", "in command"),
+        (signal.SIGHUP, "thread consumer-retry has ended", "in command"),
     ],
     ids=["a callback of the loop", "a consumer's thread"],
 )
