@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import os
 import socket
-import stat
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from reconsume.sidecar.background import background, on_own_thread
+from reconsume.sidecar.background import background
 from reconsume.sidecar.errors import SetupError
+from reconsume.sidecar.http.listeners import listener_on, shown
 from reconsume.sidecar.http.protocol import Limits, protocol_of
 from reconsume.sidecar.settings.addresses import Listen
 
@@ -29,8 +26,6 @@ BACKLOG = 1024
 caller tries again only after a second."""
 IDLE = 5
 """Seconds that a connection may be idle between two calls."""
-SOCKET_MODE = 0o660
-"""The service reaches the socket by the pod's fsGroup; no other user does."""
 LOOK_EVERY_S = 0.01
 DATE_EVERY = 1.0
 """Seconds between two refreshes of the `Date` header. Each also lets uvicorn do its housekeeping."""
@@ -73,6 +68,7 @@ class Server:
             )
         )
         self._inode: int | None = None
+        self._listener: socket.socket
         self._ticking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -82,8 +78,16 @@ class Server:
         except OSError as failure:
             whence = f" ({self._setting})" if self._setting else ""
             why = failure.strerror or str(failure)
-            raise SetupError(f"cannot listen on {_shown(self._address)}{whence}: {why}") from failure
+            raise SetupError(f"cannot listen on {shown(self._address)}{whence}: {why}") from failure
         self._ticking = background(self._tick(), "api")
+
+    def keep_listener(self) -> tuple[str, socket.socket]:
+        """Return the address and a second socket that goes on listening on it. Call it before `stop`.
+
+        Nobody accepts what comes there from the stop on, until the process has restarted in place.
+        """
+        self._inode = None  # the socket's file stays
+        return shown(self._address), self._listener.dup()
 
     async def stop(self, grace: float = 1.0) -> None:
         """Accept no more connections, let answers under way end within `grace` seconds, then close."""
@@ -107,7 +111,7 @@ class Server:
 
     async def _listen(self) -> None:
         address = self._address
-        listener = _bind_unix(Path(address.path)) if address.path is not None else await _bind_tcp(address)
+        listener = await listener_on(address)
         if address.path is None:
             self.port = listener.getsockname()[1]
         else:
@@ -121,6 +125,7 @@ class Server:
         except OSError:
             listener.close()
             raise
+        self._listener = listener
 
     async def _tick(self) -> None:
         while True:
@@ -134,58 +139,3 @@ class Server:
                 path = Path(self.path)
                 if path.stat().st_ino == self._inode:
                     path.unlink()
-
-
-async def _bind_tcp(listen: Listen) -> socket.socket:
-    """Return a socket on the first address of the name that can be bound."""
-    ask = partial(socket.getaddrinfo, listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    addresses = await on_own_thread("lookup", ask)
-    refused: tuple[object, ...] = ("the name has no address",)
-    for family, kind, protocol, _, address in addresses:
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setblocking(False)
-            listener.bind(address)
-        except OSError as refusal:
-            listener.close()
-            refused = refusal.args
-        else:
-            return listener
-    raise OSError(*refused)
-
-
-def _bind_unix(path: Path) -> socket.socket:
-    """Return a socket at `path`.
-
-    A socket that a crashed process left there is removed. One that a process listens on is not: then OSError is raised.
-    """
-    if path.exists():
-        _check_stale(path)
-        path.unlink()
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.setblocking(False)
-        listener.bind(str(path))
-        path.chmod(SOCKET_MODE)  # before listen, so that no caller can connect while the mode is wider
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-def _check_stale(path: Path) -> None:
-    """Raise OSError unless `path` is a socket that no process listens on."""
-    if not stat.S_ISSOCK(path.stat().st_mode):
-        raise FileExistsError(errno.EEXIST, "a file that is no socket stands there")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            return
-    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-
-
-def _shown(listen: Listen) -> str:
-    return f"unix:{listen.path}" if listen.path is not None else f"{listen.host}:{listen.port}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -133,10 +134,13 @@ def _settle(
 
 
 class Serving(Protocol):
-    """A server for API calls. Both methods are called on the event loop, once each."""
+    """A server for API calls. Its methods are called on the event loop, once each."""
 
     async def start(self) -> None:
         """Listen for calls. Raises SetupError."""
+
+    def keep_listener(self) -> tuple[str, socket.socket]:
+        """Return an address and a socket that goes on listening there after the stop. Call it before that."""
 
     async def stop(self, grace: float = 1.0) -> None:
         """Answer no more calls; calls under way may take `grace` seconds."""

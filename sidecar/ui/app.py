@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -386,6 +387,10 @@ class DashboardThread:
         server = self._dashboard.server
         where = f"unix:{server.path}" if server.path is not None else f"port {server.port}"
         _LOG.info("the dashboard listens on %s", where, extra={"event": "dashboard", "port": server.port})
+
+    def keep_listener(self) -> tuple[str, socket.socket]:
+        """Return what `Server.keep_listener` returns."""
+        return self._dashboard.server.keep_listener()
 
     async def stop(self, grace: float = 1.0) -> None:
         """Stop serving. A redrive under way ends between two transactions, if it needs at most `grace` seconds.
