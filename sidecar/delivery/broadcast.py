@@ -50,7 +50,8 @@ class AllPartitions(Assignment):
 
     in_group = False
 
-    def __init__(self, listener: AssignmentListener, *, lock_timeout: float) -> None:
+    def __init__(self, listener: AssignmentListener, *, lock_timeout: float, read_since_ms: int | None = None) -> None:
+        """`read_since_ms`: since when (epoch ms) records count that were written before; None: since the start."""
         super().__init__(listener, start_at="latest", lock_timeout=lock_timeout)
         self.gone: frozenset[str] | None = None
         """The topics that the cluster did not have at the last look; None before the first look."""
@@ -61,7 +62,7 @@ class AllPartitions(Assignment):
         """The partitions that existed at the start."""
         self._denied: frozenset[str] = frozenset()
         """The topics that this user may not see, since the start: nobody knows what they had then."""
-        self._started_at: int | None = None
+        self._started_at = read_since_ms
         """When the ends of these partitions were requested first (epoch ms)."""
         self._look_at = 0.0
 

@@ -95,5 +95,7 @@ class Sources:
     """Answers that look like a verdict and are none, by kind (push, batch)."""
     waiting: Callable[[], float] = lambda: 0.0
     """Seconds for which the instance has waited for its service, outside the group; 0 for a member."""
+    restarts: Callable[[], Mapping[str, int]] = dict
+    """Restarts in place since the process was started by another one, by reason."""
     loop_errors: Callable[[], Mapping[str, int]] = dict
     """Uncaught exceptions on the event loop, by what they belong to."""

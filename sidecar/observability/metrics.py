@@ -230,8 +230,10 @@ class _Collector(Collector):
         # The consumers' threads write these. Copying a dict is one step under the interpreter's lock.
         rebalances = added((dict(source.rebalances) for source in sources), {"assigned": 0, "revoked": 0, "lost": 0})
         yield counter("rebalances", "Rebalances.", ("kind",), singly(rebalances))
-        replaced = added((dict(source.replaced) for source in sources), {"deaf": 0, "overtaken": 0, "unknown": 0})
+        replaced = added((dict(source.replaced) for source in sources), {"overtaken": 0, "unknown": 0})
         yield counter("clients_replaced", "Consumers' clients that were of no more use.", ("kind",), singly(replaced))
+        restarts = singly(self._sources.restarts())
+        yield counter("restarts_in_place", "Restarts of the process in place.", ("reason",), restarts)
         fenced = sum(counters.fenced_answers for counters in all_counters) + self._sources.late_verdicts()
         yield counter("fenced_answers", "Answers that came too late to count.", (), {(): fenced})
         lost = added((known.records_lost for known in facts), dict.fromkeys(self._sources.topics, 0))

@@ -82,8 +82,8 @@ def build_pace_monitor(
     return pace_monitor
 
 
-def build_lane_specs(settings: Settings) -> tuple[LaneSpec, ...]:
-    """Return the lanes: main and retry.
+def build_lane_specs(settings: Settings, read_since_ms: int | None = None) -> tuple[LaneSpec, ...]:
+    """Return the lanes: main and retry. `read_since_ms`: as in `LaneSpec`.
 
     In relay mode only retry: the service reads the main topics and the ready topic itself. In broadcast only main.
     """
@@ -91,7 +91,7 @@ def build_lane_specs(settings: Settings) -> tuple[LaneSpec, ...]:
         case Deliver(mode="relay"):
             return (retry_plan(settings, with_ready=False),)
         case Deliver(broadcast=True):
-            return (broadcast_plan(settings),)
+            return (replace(broadcast_plan(settings), read_since_ms=read_since_ms),)
         case _:
             return (main_plan(settings), retry_plan(settings, with_ready=True))
 

@@ -37,7 +37,8 @@ from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.kafka.messages import foreign_reading_of, reading_of
 from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
-from reconsume.sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.sidecar.kafka.queues.queue_thread import QueueDoubts, QueueThread
+from reconsume.sidecar.kafka.restart_cause import AskRestart, no_restart
 from reconsume.sidecar.observability.queue_lines import log_filling
 from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.runtime.loop_bridge import LoopBridge
@@ -71,6 +72,8 @@ class LaneSpec:
     broadcast: bool = False
     """Whether it reads all partitions, whichever other instances read them, and keeps nothing. `group` never has a
     member or an offset."""
+    read_since_ms: int | None = None
+    """Of a broadcast: since when (epoch ms) records count that were written before the start."""
 
 
 class LaneRunner:
@@ -86,6 +89,7 @@ class LaneRunner:
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
         outputs: KnownOutputs | None = None,
+        ask_restart: AskRestart = no_restart,
     ) -> None:
         self.plan = plan
         self.policy = policy
@@ -97,7 +101,7 @@ class LaneRunner:
         client = client_id_of(plan.group, policy.instance)
         credentials = registry.register(f"consumer-{plan.group}")
         if plan.broadcast:
-            everything = AllPartitions(self.driver, lock_timeout=plan.lock_timeout)
+            everything = AllPartitions(self.driver, lock_timeout=plan.lock_timeout, read_since_ms=plan.read_since_ms)
             self.assignment, self.committer = everything, NoCommitter(everything, self.driver.committed)
         else:
             classic = kafka.get("group.protocol", "classic") == "classic"
@@ -112,6 +116,8 @@ class LaneRunner:
                 stepwise=classic,
                 before=before,
                 log_ids=KafkaLogIds(lambda: Connection(credentials.newest(kafka), f"{client}-ids")),
+                # A level is read from its beginning by the client that it has; no restart is needed.
+                ask_restart=no_restart if plan.waits else ask_restart,
             )
             self.committer = Committer(
                 producer_config(
@@ -134,14 +140,17 @@ class LaneRunner:
             reading_of(policy) if plan.waits else foreign_reading_of(plan.understand),
             credentials,
             min(HEAVY, plan.terms.room // HAND_OVER_SHARE),
+            ask_restart,
         )
         due_offsets, self.consumer.looks.tell_highs = self.consumer.looks.due_offsets, self.driver.ended
         due_offsets.waits, due_offsets.tell = lambda: self._waits, self.driver.looked
         self.queues: QueueThread | None = None
         if has_queues and isinstance(self.committer, Committer):
             room, missing = plan.terms.room // AT_HAND_SHARE, self.committer.look_up_missing
+            ids = KafkaLogIds(lambda: Connection(credentials.newest(kafka), f"{client}-queue-ids"))
             self.queues = QueueThread(
-                kafka, plan.group, client, self.driver, lambda: self.policy, registry, room, missing, appends
+                *(kafka, plan.group, client, self.driver, lambda: self.policy, registry, room, missing, appends),
+                QueueDoubts(ask_restart, ids, self._take_over_again),
             )
         ports = Ports(
             self.consumer,
@@ -193,6 +202,13 @@ class LaneRunner:
         """Take it that the group has a ladder, even if the policy that is applied has none."""
         if self.queues is not None:
             self.queues.expect_queues()
+
+    def _take_over_again(self, queue: Partition) -> None:
+        """Have the main partition of a queue taken over once more: the queue that it had was deleted."""
+        ordered = self.policy.names.ordered
+        self.consumer.take_over_again(
+            {Partition(topic, queue.number) for topic in self.plan.topics if ordered(topic) == queue.topic}
+        )
 
     def take_part(self, member: bool) -> None:
         """Join the group, or give all partitions up in order and leave it."""
@@ -260,14 +276,14 @@ class LaneRunner:
             threads.append(WatchedThread(f"committer-{name}", committer, lambda: committer.turned_at))
         return threads
 
-    async def drain(self, timeout: float) -> int:
-        """Give all partitions up in order and leave the group, within `timeout` seconds and one more.
+    async def drain(self, timeout: float, leave_within: float = 1.0) -> int:
+        """Give all partitions up in order within `timeout` seconds, and leave the group within `leave_within` more.
 
         Returns how many records, at most, were answered but not committed to Kafka.
         """
         before = self.lane.shown.unsaved_at_loss()
         self.consumer.stop(timeout)
-        deadline = time.monotonic() + timeout + 1.0  # the group is left after the partitions are given up
+        deadline = time.monotonic() + timeout + leave_within
         while self.consumer.is_alive() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         if self.queues is not None:

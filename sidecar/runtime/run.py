@@ -1,7 +1,8 @@
 """`reconsume run`: both lanes, the push client and the API on one event loop, started and stopped in order.
 
 Order of a stop (contract 9.4): nothing new is sent, what is out is answered, progress is committed, the group is left,
-the process exits. A second signal exits at once; even then nothing is lost.
+the process exits. A second signal exits at once; even then nothing is lost. A restart in place (9.7) has the same order
+and ends in a new process with the same pid (`restarts.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import NoReturn
 import uvloop
 
 from reconsume.sidecar.background import background
+from reconsume.sidecar.http.listeners import hand_over
 from reconsume.sidecar.observability.logs import configure
 from reconsume.sidecar.observability.thread_watch import log_ends
 from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
+from reconsume.sidecar.runtime.restarts import USED_UP, Restarts, become_new
 from reconsume.sidecar.runtime.sidecar import _LOG, Sidecar
 from reconsume.sidecar.runtime.stop_signals import StopSignals, block_stops
 from reconsume.sidecar.settings.checks import exposed, without_effect
@@ -64,11 +67,15 @@ async def _collect_regularly() -> NoReturn:
 
 async def _main(settings: Settings) -> NoReturn:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    StopSignals(lambda: loop.call_soon_threadsafe(stop.set)).start()
-    sidecar = Sidecar(settings)
+    signals = StopSignals(lambda: loop.call_soon_threadsafe(stop.set))
+    signals.start()
+    restarts = Restarts(os.environ)
+    sidecar = Sidecar(settings, restarts)
     await sidecar.start()
     collecting = background(_collect_regularly(), "collector")
-    code = await sidecar.watch(stop)
+    while (code := await sidecar.watch(stop)) is None:
+        if await sidecar.drain_for_restart() and not stop.is_set():
+            await _restart(sidecar, restarts, signals)
     collecting.cancel()
     try:
         await sidecar.stop()
@@ -76,6 +83,19 @@ async def _main(settings: Settings) -> NoReturn:
         _LOG.exception("the stop failed; the process ends all the same", extra={"event": "fault"})
         code = code or 1
     leave(code)  # before the loop's own end: that waits for threads, which may wait for an unreachable Kafka
+
+
+async def _restart(sidecar: Sidecar, restarts: Restarts, signals: StopSignals) -> NoReturn:
+    """Become a new process, unless a signal has come before."""
+    try:
+        hand_over(await sidecar.close_for_restart(), os.environ)
+        if signals.end():
+            leave(0)
+        restarts.note(os.environ)
+        become_new()
+    except Exception:  # noqa: BLE001 - it has left its group: only a new process can go on, whoever starts it
+        _LOG.exception("the restart in place failed; the process ends", extra={"event": "fault"})
+        leave(USED_UP)
 
 
 def leave(code: int) -> NoReturn:

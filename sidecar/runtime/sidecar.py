@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 import os
+import socket
 from dataclasses import replace
 
 from reconsume.sidecar.api.app import policy_routes
@@ -21,6 +22,7 @@ from reconsume.sidecar.core.undelivered import Wait
 from reconsume.sidecar.delivery.push.access import Access, build_credentials
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
 from reconsume.sidecar.group_policy.controller import PolicyController
+from reconsume.sidecar.http.listeners import close_unclaimed
 from reconsume.sidecar.kafka.credentials.watcher import CredentialWatcher, registry_of
 from reconsume.sidecar.observability.failure_lines import FailureSums
 from reconsume.sidecar.observability.metric_sources import TransactionMeter
@@ -52,6 +54,7 @@ from reconsume.sidecar.runtime.policy_updates import (
     refused_by,
     with_policy,
 )
+from reconsume.sidecar.runtime.restarts import BROKEN_DRAIN, LEAVE_WITHIN, MOST, USED_UP, WITHIN, Restarts
 from reconsume.sidecar.runtime.servers import (
     build_metric_sources,
     build_servers,
@@ -80,6 +83,8 @@ CLOSED_WITHIN = 1.5
 to leave the group, 1.5 here; about 2 are spare."""
 
 
+STOP_LEAVES_WITHIN = 1.0
+"""Seconds to leave the group in at a stop, as above."""
 DRAINED_FOR = 60.0
 """Seconds beyond its drain time that a drained process waits for a stop. If no stop comes, the drain was a mistake, or
 the operator wanted this instance to do nothing. A new process then replaces it."""
@@ -91,8 +96,9 @@ _LOG = logging.getLogger("reconsume.run")
 class Sidecar:
     """A running sidecar; implements `api.app.Operated`."""
 
-    def __init__(self, settings: Settings, drained_for: float = DRAINED_FOR) -> None:
+    def __init__(self, settings: Settings, restarts: Restarts | None = None, drained_for: float = DRAINED_FOR) -> None:
         self._settings, self._drained_for = settings, drained_for
+        self._restarts = restarts or Restarts({})
         self._faults = LoopFaults()
         asyncio.get_running_loop().set_exception_handler(self._faults.handle)
         self._instance = instance_name(settings, os.environ)
@@ -111,9 +117,9 @@ class Sidecar:
         self._runners = [
             LaneRunner(
                 *(plan, policy, settings.kafka, self._dispatcher, handed, transactions.observe, registry),
-                self._outputs,
+                *(self._outputs, self._restarts.ask),
             )
-            for plan in build_lane_specs(settings)
+            for plan in build_lane_specs(settings, self._restarts.unread_since_ms())
         ]
         self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners, self._service_credentials)
         targets = PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery)
@@ -154,6 +160,7 @@ class Sidecar:
             sources,
             loop_errors=lambda: self._faults.counts,
             waiting=self._membership.waited,
+            restarts=self._restarts.totals,
         )
         self._servers = build_servers(settings, self, scraper(sources), calls, lambda: self._largest_record.size)
         dashboards = build_dashboards(
@@ -173,6 +180,7 @@ class Sidecar:
         """Listen, and start both lanes side by side; return before Kafka answers. Raises SetupError."""
         for server in self._servers:
             await server.start()
+        close_unclaimed(os.environ)
         check_lanes([runner.lane for runner in self._runners], self._dispatcher, os.environ)
         if self._post_writer is not None:
             self._post_writer.start()
@@ -199,50 +207,83 @@ class Sidecar:
             text = "broadcast: every record from now on comes to this instance once; nothing is retried or kept"
             _LOG.info(text, extra={"event": "broadcast"})
 
-    async def watch(self, stop: asyncio.Event) -> int:
-        """Wait for a stop, and return the exit code.
+    async def watch(self, stop: asyncio.Event) -> int | None:
+        """Wait for a stop, and return the exit code; None if the process is to restart in place.
+
+        0 after a stop, that of `_fault`, or 75 if the process has restarted in place too often.
+        """
+        while not stop.is_set():
+            if (code := self._fault()) is not None:
+                return code
+            if self._draining is None and self._restarts.is_due():
+                if not self._restarts.are_used_up:
+                    return None
+                text = "restarted in place %d times within %d s: the process ends, so that its supervisor starts it"
+                _LOG.error(text, MOST, WITHIN, extra={"event": "restarts-used-up"})
+                await self.drain_for_restart()
+                return USED_UP
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), LOOK_EVERY)
+        return 0
+
+    def _fault(self) -> int | None:
+        """Return the exit code if the process must end; None if nothing is wrong.
 
         1 if a part of the sidecar is broken, if no stop followed a drain, or if a Spark query reads the group's
         retries. 78 if the policy refuses this instance, if its properties let no Kafka client be made, or if the
         brokers take too little metadata with an offset.
         """
-        while not stop.is_set():
-            if self._controller.refusal:
-                for problem in self._controller.refusal:
-                    _LOG.error("configuration: %s", problem, extra={"event": "policy-mismatch"})
-                return os.EX_CONFIG
-            if (owner := self._controller.owner) is not None:
-                text = "the group's retries are read by %s; a second reader would double their copies: stop one of both"
-                _LOG.error(text, owner.described, extra={"event": "retries-owned"})
-                return 1
-            if asyncio.get_running_loop().time() > self._ends_at:
-                _LOG.error(
-                    "drained but not stopped: the process ends, so that a new one takes over",
-                    extra={"event": "drained-alone"},
-                )
-                return 1
-            if not self.started() and (refused := self._registry.refused_for(CLIENT_WITHIN)):
-                _LOG.error("configuration: kafka: %s", refused, extra={"event": "no-client"})
-                return os.EX_CONFIG
-            if any(runner.lacks_room for runner in self._runners):
-                text = (
-                    "configuration: the brokers refuse %d bytes of metadata with a committed offset, so nothing was "
-                    "delivered: set offset.metadata.max.bytes to %d (Kafka's default) or more on each broker"
-                )
-                _LOG.error(text, NEEDED, NEEDED, extra={"event": "metadata-too-short"})
-                return os.EX_CONFIG
-            # No thread is started again: what it left behind is in doubt, and a new process begins at what Kafka knows.
-            if problems := self.problems():
-                self._gave_up = problems
-                _LOG.error("giving up: %s", "; ".join(problems), extra={"event": "giving-up"})
-                return 1
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), LOOK_EVERY)
-        return 0
+        if self._controller.refusal:
+            for problem in self._controller.refusal:
+                _LOG.error("configuration: %s", problem, extra={"event": "policy-mismatch"})
+            return os.EX_CONFIG
+        if (owner := self._controller.owner) is not None:
+            text = "the group's retries are read by %s; a second reader would double their copies: stop one of both"
+            _LOG.error(text, owner.described, extra={"event": "retries-owned"})
+            return 1
+        if asyncio.get_running_loop().time() > self._ends_at:
+            _LOG.error(
+                "drained but not stopped: the process ends, so that a new one takes over",
+                extra={"event": "drained-alone"},
+            )
+            return 1
+        if not self.started() and (refused := self._registry.refused_for(CLIENT_WITHIN)):
+            _LOG.error("configuration: kafka: %s", refused, extra={"event": "no-client"})
+            return os.EX_CONFIG
+        if any(runner.lacks_room for runner in self._runners):
+            text = (
+                "configuration: the brokers refuse %d bytes of metadata with a committed offset, so nothing was "
+                "delivered: set offset.metadata.max.bytes to %d (Kafka's default) or more on each broker"
+            )
+            _LOG.error(text, NEEDED, NEEDED, extra={"event": "metadata-too-short"})
+            return os.EX_CONFIG
+        # No thread is started again: what it left behind is in doubt, and a new process begins at what Kafka knows.
+        if problems := self.problems():
+            self._gave_up = problems
+            _LOG.error("giving up: %s", "; ".join(problems), extra={"event": "giving-up"})
+            return 1
+        return None
+
+    async def drain_for_restart(self) -> bool:
+        """Drain, for a short time if something is broken; return whether the process may restart then.
+
+        It may not if a drain was asked for meanwhile: whoever does that waits for the end of the process.
+        """
+        within = BROKEN_DRAIN if self._restarts.is_broken else self._usual_drain()
+        await self._begin_drain(min(within, self._usual_drain()), LEAVE_WITHIN)
+        return self._ends_at == math.inf
+
+    async def close_for_restart(self) -> list[tuple[str, socket.socket]]:
+        """Close what is left; return the sockets that go on listening, by address."""
+        listeners = [server.keep_listener() for server in self._servers]
+        await self._end(0)
+        return listeners
 
     async def stop(self) -> None:
         """Drain, then close what is left, in CLOSED_WITHIN seconds at most."""
-        left = await self.drain()
+        await self._end(await self.drain())
+
+    async def _end(self, left: int) -> None:
         self._failure_sums.log()
         _LOG.info("stopped", extra={"event": "stopped", "left": left})
         self._delivery.close()
@@ -293,6 +334,7 @@ class Sidecar:
             "view": None if self._view_service is None else self._view_service.status(),
             "refused_by_group": next((runner.refused for runner in self._runners if runner.refused), None),
             "last_error": self._last_error(),
+            "restarted_in_place": self._restarts.status(),
             "keys": keys_status(partition for _, partition in partitions),
             "partitions": [{"lane": lane, **partition._asdict()} for lane, partition in partitions],
         }
@@ -345,15 +387,22 @@ class Sidecar:
         `timeout`: seconds; None: `drain_timeout`, or what follows from the policy's timeout. Returns how many records
         were left, at most: not answered, or not committed to Kafka.
         """
+        usual = self._usual_drain()
+        within = usual if timeout is None else timeout
+        self._ends_at = min(self._ends_at, asyncio.get_running_loop().time() + max(within, usual) + self._drained_for)
+        return await asyncio.shield(self._begin_drain(within, STOP_LEAVES_WITHIN))
+
+    def _usual_drain(self) -> float:
+        """Return the seconds of a drain for which nobody says how long it may take."""
+        return self._controller.settings.drain_wait / 1000
+
+    def _begin_drain(self, timeout: float, leave_within: float) -> asyncio.Task[int]:
         if self._draining is None:
             self._dispatcher.close()
-            usual = self._controller.settings.drain_wait / 1000
-            within = usual if timeout is None else timeout
-            self._draining = asyncio.create_task(self._drain(within))
-            self._ends_at = asyncio.get_running_loop().time() + max(within, usual) + self._drained_for
-        return await asyncio.shield(self._draining)
+            self._draining = asyncio.create_task(self._drain(timeout, leave_within))
+        return self._draining
 
-    async def _drain(self, timeout: float) -> int:
+    async def _drain(self, timeout: float, leave_within: float) -> int:
         self._credentials.stop()
         if self._outputs is not None:
             self._outputs.stop()
@@ -361,7 +410,7 @@ class Sidecar:
         for task in self._starting:
             task.cancel()
         self._policy_topic.stop()  # withdraws the subscription; else other instances wait for missing heartbeats
-        left = await asyncio.gather(*(runner.drain(timeout) for runner in self._runners))
+        left = await asyncio.gather(*(runner.drain(timeout, leave_within) for runner in self._runners))
         return self._dispatcher.in_flight + sum(left)
 
     async def _wait_known(self) -> None:

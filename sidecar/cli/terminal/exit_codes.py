@@ -1,7 +1,7 @@
 """The one table from an error to a sentence and an exit code. A traceback is shown only with `--debug`.
 
-0 done · 1 failed · 2 wrong usage · 3 partly done · 78 bad configuration · 130 Ctrl-C · 141 the reader went away ·
-143 SIGTERM
+0 done · 1 failed · 2 wrong usage · 3 partly done · 75 restarted too often · 78 bad configuration · 130 Ctrl-C ·
+141 the reader went away · 143 SIGTERM
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ FAILED = 1
 WRONG_USAGE = 2
 """typer's own code."""
 PARTLY = 3
+RESTARTED_TOO_OFTEN = 75
+"""EX_TEMPFAIL of sysexits.h. `run` ends with it (`runtime/restarts.py`)."""
 BAD_CONFIGURATION = 78
 """EX_CONFIG of sysexits.h, so that a supervisor can distinguish a restart that may help from one that cannot."""
 INTERRUPTED = 130
@@ -50,6 +52,7 @@ MEANINGS = {
     FAILED: "Failed, or a check found something.",
     WRONG_USAGE: "Wrong usage: an option, an argument, or no terminal to ask on.",
     PARTLY: "Partly done; each row says what came of it.",
+    RESTARTED_TOO_OFTEN: "`run` has restarted in place five times within ten minutes, and would have to again.",
     BAD_CONFIGURATION: "Bad configuration: a setting or a file. Starting again does not help.",
     INTERRUPTED: "Ended by Ctrl-C. What runs until then (`run`, `ui`, `view run`, `dev`) ends with 0.",
     READER_GONE: "Whoever read the data went away, as in `reconsume explain | head -1`.",

@@ -9,6 +9,7 @@ anything that was read, leased or decided under an older epoch can be recognised
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -32,6 +33,7 @@ from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
 from reconsume.sidecar.kafka.consumer.restored_pauses import restore_pauses
 from reconsume.sidecar.kafka.consumer.revocation import drop_given_away, release
 from reconsume.sidecar.kafka.consumer.start_offsets import Start, Starts
+from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
 
 LOG_EDGES = (OFFSET_BEGINNING, OFFSET_END)
 """Where a partition starts of which the group has read nothing: its first message says at which offset that is."""
@@ -45,6 +47,7 @@ class Assignment:
     """The partitions of one consumer.
 
     `lock_timeout`: seconds that a revoked partition waits for its deliveries. `stepwise`: as in GroupMembership.
+    `ask_restart`: asked for when a topic was recreated; where it refuses, the new log is read by the same client.
     """
 
     in_group = True
@@ -59,8 +62,9 @@ class Assignment:
         stepwise: bool = True,
         before: ReaderBefore | None = None,
         log_ids: LogIds = no_log_ids,
+        ask_restart: AskRestart = no_restart,
     ) -> None:
-        self._listener = listener
+        self._listener, self._ask_restart = listener, ask_restart
         self.owned_partitions: dict[Key, OwnedPartition] = {}
         self.awaited: set[Partition] = set()
         """The partitions whose start the lane does not know before their first message."""
@@ -76,6 +80,8 @@ class Assignment:
         self.topics: Sequence[str] = ()
         """Those of the last `join`."""
         self._epochs = count(1)
+        self._logs_seen: dict[str, LogId] = {}
+        """The log of each topic that this client was assigned last."""
         self._asked = threading.Event()
         self._leave_by: float | None = None
         """Until when what is under way may end (monotonic seconds); None for a member that stays."""
@@ -126,6 +132,7 @@ class Assignment:
         self.owned_partitions.clear()
         self.awaited.clear()
         self.put_off.clear()
+        self._logs_seen.clear()
         self.client = ClientAssignment()
 
     def ask_membership(self) -> None:
@@ -147,6 +154,7 @@ class Assignment:
         # Before the first fetch: an id that is asked for later may be that of another log than the one that is read.
         logs_now = self.starts.log_ids({source.topic for source in sources})
         logs_read = {source: logs_now.get(source.topic) for source in sources}
+        self._compare_logs(logs_now)
         starts = self.starts.find(consumer, logs_read, in_callback=True)
         for source in sources:
             self.owned_partitions[source] = OwnedPartition(source, next(self._epochs), logs_read[source])
@@ -193,8 +201,12 @@ class Assignment:
         same offset is requested again.
         """
         self.starts.leaders.reached(wanted)
-        logs, read = self.starts.lookup(consumer), {source: self._next(source, at) for source, at in wanted.items()}
-        edges_of, others = edges(logs, read), self._others(read)
+        others = self._others(wanted)
+        left = self._leave_to_restart(consumer, others)
+        others -= left
+        read = {source: self._next(source, at) for source, at in wanted.items() if source not in left}
+        logs = self.starts.lookup(consumer)
+        edges_of = edges(logs, read)
         cut = {source: edge for source, edge in edges_of.items() if read[source] < edge.low and source not in others}
         last = {
             source: at
@@ -216,10 +228,16 @@ class Assignment:
         again = read.keys() - cut.keys() - restarted
         self._anew(consumer, [Start(source, read[source], None) for source in read if source in again])
 
-    def restart_recreated(self, consumer: Consumer, sources: Collection[Partition]) -> None:
-        """Read partitions from their beginning: their logs now belong to other topics of the same names."""
-        if sources:
+    def take_up_recreated(self, consumer: Consumer, sources: Collection[Partition]) -> None:
+        """Take up partitions whose logs now belong to other topics of the same names: from their beginning."""
+        if sources := set(sources) - self._leave_to_restart(consumer, sources):
             self._restart_others(consumer, edges(self.starts.lookup(consumer), sources))
+
+    def take_over_again(self, consumer: Consumer, sources: Collection[Partition]) -> None:
+        """Begin with partitions once more, at the group's progress, as what the lane knows of them is not true now."""
+        mine = [source for source in sources if source in self.owned_partitions]
+        starts = self.starts.find(consumer, self._logs_of(mine))
+        self._restart(consumer, dict.fromkeys(mine, sys.maxsize), starts)  # nothing is lost: it comes again
 
     def learn(self, consumer: Consumer, firsts: Mapping[Partition, int]) -> None:
         """Report to the lane where awaited partitions start, at their first messages, which have these offsets.
@@ -296,37 +314,74 @@ class Assignment:
             self.owned_partitions[source].sought = edge.low
             self._listener.cut(source, self.owned_partitions[source].epoch, wanted[source], edge.low)
 
+    def _compare_logs(self, logs_now: Mapping[str, LogId]) -> None:
+        """Ask for a restart if a topic is assigned again whose former log this client knows.
+
+        It may never read the new one: the leaders' epochs begin at 0 again, and it takes them for out of date.
+        """
+        for topic, log in logs_now.items():
+            if is_recreated(self._logs_seen.get(topic), log):
+                self._ask_restart(RestartCause(RestartReason.TOPIC_RECREATED, topic, "/".join(log)))
+        self._logs_seen.update(logs_now)
+
+    def _leave_to_restart(self, consumer: Consumer, sources: Collection[Partition]) -> set[Partition]:
+        """Drop the partitions of recreated topics for which the process restarts; commit nothing of them.
+
+        The client keeps them until the group is left, and what it reads of them is passed over. The topic's id in the
+        progress has the next start begin at the beginning of the new log.
+        """
+        logs_now = self.starts.log_ids({source.topic for source in sources}) if sources else {}
+        left = {
+            topic
+            for topic, log in logs_now.items()
+            if self._ask_restart(RestartCause(RestartReason.TOPIC_RECREATED, topic, "/".join(log)))
+        }
+        mine = {
+            owned.partition
+            for owned in self.owned_partitions.values()
+            if owned.partition.topic in left and is_recreated(owned.log, logs_now[owned.partition.topic])
+        }
+        if mine:
+            self._listener.dropped(sorted(mine))
+            for source in mine:
+                del self.owned_partitions[source]
+            self.awaited -= mine
+            self.put_off -= mine
+            self._take_membership(consumer)
+        return mine
+
     def _restart_others(self, consumer: Consumer, edges_of: Mapping[Partition, Edges]) -> set[Partition]:
         for source in edges_of:
             log_recreated(source)
         kept = dict.fromkeys(edges_of, 0)  # nothing that was begun is in the new log
-        return self._restart(consumer, kept, {source: untouched(edge.low) for source, edge in edges_of.items()})
+        known = {source: untouched(edge.low) for source, edge in edges_of.items()}
+        return self._restart(consumer, kept, _starts_at(known))
 
     def _go_back(self, consumer: Consumer, logs: OffsetLookup, edges_of: Mapping[Partition, Edges]) -> set[Partition]:
         kept = {source: edge.high for source, edge in edges_of.items()}
-        return self._restart(consumer, kept, self.starts.after_truncation(logs, edges_of) if edges_of else {})
+        return self._restart(
+            consumer, kept, _starts_at(self.starts.after_truncation(logs, edges_of) if edges_of else {})
+        )
 
-    def _restart(
-        self, consumer: Consumer, kept: Mapping[Partition, int], known: Mapping[Partition, Progress]
-    ) -> set[Partition]:
+    def _restart(self, consumer: Consumer, kept: Mapping[Partition, int], starts: Sequence[Start]) -> set[Partition]:
         """Read logs from other offsets, as new assignments of their partitions. Return these partitions.
 
         `kept`: the offset below which what was begun is still in the log.
         """
-        if not known:
+        if not starts:
             return set()
-        logs_now = self.starts.log_ids({source.topic for source in known})
-        for source in known:
+        sources = [start.partition for start in starts]
+        logs_now = self.starts.log_ids({source.topic for source in sources})
+        for source in sources:
             self._listener.truncated(source, kept[source])
             owned = self.owned_partitions[source]
             owned.log = logs_now.get(source.topic)
             owned.epoch, owned.seek_count, owned.paused, owned.sought = next(self._epochs), 0, False, None
             owned.told_end = False
-        starts = [Start(source, progress.next, progress) for source, progress in known.items()]
         self._anew(consumer, starts)
         self._take_membership(consumer)
         self._begin(starts)
-        return set(known)
+        return set(sources)
 
     def _forget(self, consumer: Consumer, sources: Collection[Partition]) -> None:
         self.client.take_back(consumer, sources)
@@ -416,6 +471,10 @@ class Assignment:
                 grants.append(AssignedPartition(start.partition, owned.epoch, progress, start.lost))
         if grants:
             self._listener.assigned(grants)
+
+
+def _starts_at(known: Mapping[Partition, Progress]) -> list[Start]:
+    return [Start(source, progress.next, progress) for source, progress in known.items()]
 
 
 def _at(start: Start, offset: int) -> Start:

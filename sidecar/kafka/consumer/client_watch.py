@@ -1,11 +1,14 @@
-"""Find out when a client is of no more use, whatever it is told (librdkafka 2.16), so that a new one must replace it.
+"""Find out when a client is of no more use, whatever it is told (librdkafka 2.16).
 
 - It is *overtaken*: it takes part in no further rebalance (`membership.py`).
 - It is *unknown*: the group has put it out. It has learned that, but neither gives its partitions up nor joins again.
+
+Both come of rebalances, which are everyday events: a new client replaces it within the process.
+
 - It is *deaf* to a partition: there is something to read, and nothing comes. A topic that is deleted and created again
   begins with a leader epoch of 0. A client that knows a higher one of the topic before takes all that the cluster says
   of its leaders for out of date (`rd_kafka_toppar_leader_update`), and fetches nothing. No seek, pause, assignment or
-  subscription changes that; the epochs are kept as long as the client.
+  subscription changes that; the epochs are kept as long as the client. The process restarts in place for it.
 """
 
 from __future__ import annotations
@@ -24,14 +27,14 @@ from reconsume.sidecar.kafka.consumer.looks import named
 from reconsume.sidecar.kafka.consumer.membership import member_of, metadata_of
 from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
 
-DEAF_AFTER = 3
-"""Looks in a row, of ten seconds each. A fetch takes half a second, and a leader that has moved one or two."""
+DEAF_AFTER = 2
+"""Looks in a row, of ten seconds each, behind the first: 20 to 30 s. A fetch takes half a second, and a leader that has
+moved one or two."""
 UNKNOWN_AFTER = 2
 """Turns of the looks (3 s each) in a row. The callback for a lost membership comes with the next poll."""
 REST = 60.0
-"""Seconds after a client was replaced until the next may be for the same cause; doubled each time. If the cause is not
-the client's, or a sign was mistaken, that costs few rebalances. An unknown member is replaced each time: it reads what
-others own."""
+"""Seconds after an overtaken client was replaced until the next may be; doubled each time. If the sign was mistaken,
+that costs few rebalances. An unknown member is replaced each time: it reads what others own."""
 LONGEST_REST = 600.0
 CALM = 3_600.0
 """Seconds after which the rests begin anew."""
@@ -44,7 +47,6 @@ class Useless(StrEnum):
 
     OVERTAKEN = "overtaken"
     UNKNOWN = "unknown"
-    DEAF = "deaf"
 
 
 class ClientWatch:
@@ -56,7 +58,7 @@ class ClientWatch:
         self._silence = Silence()
         self._outside = 0
         self._emptied = self._choked = False
-        self._rests = {why: Rest() for why in (Useless.OVERTAKEN, Useless.DEAF)}
+        self._rest = Rest()
 
     def emptied(self) -> None:
         """Note that all that the client had fetched has been taken."""
@@ -66,50 +68,39 @@ class ClientWatch:
         """Note that for want of room nothing is fetched."""
         self._choked = True
 
-    def look(
-        self, consumer: Consumer, assignment: Assignment, ends: Mapping[Partition, int] | None, now: float
-    ) -> Useless | None:
+    def look(self, consumer: Consumer, assignment: Assignment, now: float) -> Useless | None:
         """Return why the client must be replaced, which is logged; None if it need not be.
 
-        Call this in each turn of the looks. `ends`: where partitions end, by a request of just now; None if none was
-        made. `now`: steady seconds.
+        Call this in each turn of the looks. `now`: steady seconds.
         """
-        why, about = self._judge(consumer, assignment, ends, now)
-        if why is not None:
-            _LOG.warning(TEXTS[why], named(about), extra={"event": "client-replaced", "why": str(why)})
-            self.replaced[why] += 1
-            self._outside, self._silence = 0, Silence()
-        return why
-
-    def _judge(
-        self, consumer: Consumer, assignment: Assignment, ends: Mapping[Partition, int] | None, now: float
-    ) -> tuple[Useless | None, Collection[Partition]]:
         owned_partitions = list(assignment.owned_partitions.values())
-        mine = [owned.partition for owned in owned_partitions]
         if assignment.in_group and self._is_outside(consumer, owned_partitions):
-            return Useless.UNKNOWN, mine
-        deaf = [] if ends is None else self._deaf(owned_partitions, assignment.client.waiting, ends)
-        if assignment.group.overtaken and self._rests[Useless.OVERTAKEN].is_over(now):
-            return Useless.OVERTAKEN, mine
-        if deaf and self._rests[Useless.DEAF].is_over(now):
-            return Useless.DEAF, deaf
-        return None, ()
+            why = Useless.UNKNOWN
+        elif assignment.group.overtaken and self._rest.is_over(now):
+            why = Useless.OVERTAKEN
+        else:
+            return None
+        about = named([owned.partition for owned in owned_partitions])
+        _LOG.warning(TEXTS[why], about, extra={"event": "client-replaced", "why": str(why)})
+        self.replaced[why] += 1
+        self._outside, self._silence = 0, Silence()
+        return why
 
     def _is_outside(self, consumer: Consumer, owned_partitions: Collection[OwnedPartition]) -> bool:
         outside = bool(owned_partitions) and member_of(metadata_of(consumer)) == ""
         self._outside = self._outside + 1 if outside else 0
         return self._outside >= UNKNOWN_AFTER
 
-    def _deaf(
-        self,
-        owned_partitions: Collection[OwnedPartition],
-        waiting: Collection[Partition],
-        ends: Mapping[Partition, int],
-    ) -> list[Partition]:
+    def deaf_partitions(self, assignment: Assignment, ends: Mapping[Partition, int]) -> list[Partition]:
+        """Return the partitions to which the client is deaf. Call this with each look at the ends.
+
+        `ends`: where partitions end, by a request of just now.
+        """
         # What was fetched of a partition may still lie behind that of others, and a pause throws it away.
         whole, self._emptied, self._choked = self._emptied and not self._choked, False, False
         if not whole:
             return []
+        owned_partitions, waiting = assignment.owned_partitions.values(), assignment.client.waiting
         return self._silence.look((owned for owned in owned_partitions if owned.partition not in waiting), ends)
 
 
@@ -118,13 +109,11 @@ TEXTS = {
     "no further rebalance: the group is joined anew, with a new client (it has %s)",
     Useless.UNKNOWN: "the group does not know this member any more, and its client does not join again: all is "
     "dropped, and the group is joined anew, with a new client (it had %s)",
-    Useless.DEAF: "nothing is read of %s, although there is something to read: the group is joined anew, with a new "
-    "client",
 }
 
 
 class Rest:
-    """The pause until the next client may be replaced for one cause."""
+    """The pause until the next overtaken client may be replaced."""
 
     def __init__(self) -> None:
         self._seconds = REST / 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from queue import SimpleQueue
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -27,6 +27,7 @@ from reconsume.sidecar.kafka.consumer.owned_partition import with_edges
 from reconsume.sidecar.kafka.credentials.new_client import new_client
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from reconsume.sidecar.kafka.messages import Reading
+from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
 
 POLL = 0.1
 """Seconds that a command waits at most while some partition is paused: `delay_queue.RESUME_EARLY_MS` counts on it."""
@@ -60,6 +61,7 @@ class ConsumerThread(threading.Thread):
         reading: Reading | None,
         credentials: ClientCredentials | None = None,
         heavy: int = HEAVY,
+        ask_restart: AskRestart = no_restart,
     ) -> None:
         super().__init__(name=f"consumer-{config['group.id']}", daemon=True)
         self.assignment = assignment
@@ -70,6 +72,7 @@ class ConsumerThread(threading.Thread):
         """When the loop last began a turn (monotonic seconds), for the liveness probe."""
         self.looks = Looks(log_ids=assignment.starts.log_ids)
         self.client_watch = ClientWatch()
+        self._ask_restart = ask_restart
         self._poll = POLL
         self._config = dict(config)
         self._credentials = unchanging() if credentials is None else credentials
@@ -95,6 +98,10 @@ class ConsumerThread(threading.Thread):
     def resume(self, partition: Partition, epoch: int, offset: int, seek_count: int) -> None:
         """Seek to `offset` and fetch the partition again (port `Fetch`)."""
         self._commands.put(lambda: resume(self._consumer, self.assignment, partition, epoch, offset, seek_count))
+
+    def take_over_again(self, partitions: Collection[Partition]) -> None:
+        """Begin with partitions once more, at the group's progress, as if they were assigned just now."""
+        self._commands.put(lambda: self.assignment.take_over_again(self._consumer, partitions))
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Read these topics from now on. Partitions of other topics are given up in order.
@@ -214,8 +221,18 @@ class ConsumerThread(threading.Thread):
         owned_partitions = self.assignment.owned_partitions
         self._poll = POLL if any(owned.paused for owned in owned_partitions.values()) else QUIET_POLL
         logs = self.assignment.starts.lookup(self._consumer)
-        self.assignment.restart_recreated(self._consumer, self.looks.ask(logs, owned_partitions, now))
-        return self.client_watch.look(self._consumer, self.assignment, self.looks.answered if begins else None, now)
+        self.assignment.take_up_recreated(self._consumer, self.looks.ask(logs, owned_partitions, now))
+        if begins:
+            self._report_deafness(self.client_watch.deaf_partitions(self.assignment, self.looks.answered))
+        return self.client_watch.look(self._consumer, self.assignment, now)
+
+    def _report_deafness(self, deaf: Collection[Partition]) -> None:
+        """Ask for a restart in place for partitions of which the client reads nothing, although it could."""
+        topics = {partition.topic for partition in deaf}
+        logs = self.assignment.starts.log_ids(topics) if topics else {}
+        for topic in sorted(topics):
+            incarnation = "/".join(logs.get(topic, ()))
+            self._ask_restart(RestartCause(RestartReason.CLIENT_DEAF, topic, incarnation))
 
     def _replace_client(self, why: Useless) -> None:
         if why is Useless.UNKNOWN:  # nothing of what is under way can be committed, and others may have it

@@ -1,8 +1,9 @@
-"""Find out that a queue is another log than was read: its topic was deleted, and maybe made anew.
+"""Find out that a queue is another log than was read: its topic was deleted, and maybe recreated.
 
 The client reads on at the old offset as soon as the new log is that long. What lies before it would never be read, and
-what waited in the former log would keep its keys for ever. So whoever has read the former log ends, and its successor
-reads the new one from its beginning. Three signs tell of it:
+what waited in the former log would keep its keys for ever. So a process that has read the former log restarts in place,
+and reads the new one from its beginning. Without a new log nothing restarts: the lane goes on without the queue. Three
+signs tell of another log:
 
 - the log ends before what was read, which the client itself reports (`QueueIntake`);
 - a copy of our own was appended below what was read (`OwnAppends`);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -38,6 +38,9 @@ class QueueListener(Protocol):
 
     def queue_absent(self, queue: Partition, epoch: int) -> None:
         """Go on without a queue: there is no such partition."""
+
+    def dropped(self, partitions: Sequence[Partition]) -> None:
+        """Drop queues with their main partitions; commit nothing of them."""
 
     def queue_cut(self, queue: Partition, epoch: int, end: int) -> None:
         """Reckon with what was not read yet being gone: the log begins later now, and ends at `end`."""
@@ -107,10 +110,11 @@ class QueueIntake:
         self._stirred.add(queue)
         self._clients.leave(queue)
 
-    def take(self, messages: Iterable[Message]) -> None:
+    def take(self, messages: Iterable[Message]) -> dict[Partition, str]:
+        """Hand over what these messages hold; return the queues that are another log than was read, and why."""
         runs: dict[Partition, list[Record]] = {}
         ends: dict[Partition, int] = {}
-        sources = set[Partition]()
+        sources, others = set[Partition](), dict[Partition, str]()
         until = time.monotonic() + PATIENCE
         for message in messages:
             source = Partition(message.topic() or "", message.partition() or 0)
@@ -124,15 +128,15 @@ class QueueIntake:
             elif error is not None:
                 if error.code() == KafkaError._PARTITION_EOF:
                     ends[source] = reading.position = max(reading.position, offset)
-                else:
-                    self._on_error(source, reading, error)
+                elif why := self._on_error(source, reading, error):
+                    others[source] = why
         # A copy of ours is known before it is committed: nothing that was read with it, or behind it, is handed over.
-        if others := self._appends.others():
-            raise RuntimeError(f"{others[0]} was made anew: a copy was appended below what was read of it")
+        others |= dict.fromkeys(self._appends.others(), "a copy was appended below what was read of it")
         self._recent.keep([record for records in runs.values() for record in records])
-        for source in ends.keys() | sources:
+        for source in (ends.keys() | sources) - others.keys():
             if (reading := self._readings.get(source)) is not None:
                 self.hand_over(source, reading, runs.get(source, []), ends.get(source))
+        return others
 
     def _unknown(
         self, queue: Partition, reading: QueueReading, message: Message, offset: int, until: float
@@ -196,21 +200,23 @@ class QueueIntake:
             run = FetchedRecords(queue, reading.epoch, 0, records, end, last_at_ms=at_ms)
             self._listener.queue_read(run, reading.caught_up)
 
-    def _on_error(self, queue: Partition, reading: QueueReading, error: KafkaError) -> None:
+    def _on_error(self, queue: Partition, reading: QueueReading, error: KafkaError) -> str:
+        """Take in an error of a queue; return why it is another log than was read, or an empty text."""
         self._clients.last_error = f"{error.name()}: {error.str()}"
         if error.fatal():
             raise KafkaException(error)
         _LOG.warning("%s: %s", queue, self._clients.last_error, extra={"event": "kafka-error"})
         if error.code() != KafkaError._AUTO_OFFSET_RESET:
-            return
+            return ""
         edges = self._clients.edges(queue)
         if isinstance(edges, NoEdges):  # as where its leader moves: it is heard of again from here
             self._clients.follow(queue, reading.position)
-            return
+            return ""
         low, high = edges
-        if high < reading.position:  # what the lane knows of the queue is of another log: it must be read anew
-            raise RuntimeError(f"{queue} ends at {high}, before what was read: it was cut short, or made anew")
+        if high < reading.position:
+            return f"it ends at {high}, before what was read"
         name_cut(queue, reading.position, low)
         reading.position = max(low, reading.position)
         self._listener.queue_cut(queue, reading.epoch, high)
         self._clients.follow(queue, reading.position)
+        return ""

@@ -5,7 +5,7 @@ back. Then its end is requested, as of that moment, whatever is committed. Then 
 is committed: the last transactions of a dead owner end meanwhile, and later ones are refused by their generation.
 
 Where a queue does not exist, nothing waits in it, and the lane goes on without it. It is looked for again, more often
-while a ladder is in force, and opened once it is there (contract 5.11).
+while a ladder is in force. Once it is there the process restarts in place, and the start opens it (contract 5.11).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ RETRY_EVERY = 0.3
 """Seconds before a queue that cannot be opened is tried again."""
 SLOW = EDGES_WITHIN / 2
 """Seconds after which a request that failed has kept the thread from reading, so that no other is sent in that look."""
-LOOK_SELDOM = 10.0
+LOOK_SELDOM = 2.0
 """Seconds between two looks for a queue that was missing, in a group without a ladder: redrives and instances with one
-may write to it as soon as it is made."""
+may write to it as soon as it is created."""
 SURE_AFTER = 5.0
 """Seconds for which a queue must be missing, in a group with a ladder, before the lane goes on without it: a broker may
 not know yet of a topic that was made a moment ago, in which a former owner may have written."""
@@ -49,7 +49,10 @@ Missing = Callable[[frozenset[str]], frozenset[str] | None]
 
 
 class QueueOpening:
-    """Opens the queues of one thread. `readings`: all that are to be read, open or not."""
+    """Opens the queues of one thread. `readings`: all that are to be read, open or not.
+
+    `come`: called with the topic when a queue without which the lane goes on exists after all.
+    """
 
     def __init__(
         self,
@@ -60,9 +63,10 @@ class QueueOpening:
         listener: QueueListener,
         policy: Callable[[], Policy],
         missing: Missing,
+        come: Callable[[str], object],
     ) -> None:
         self._readings, self._clients, self._intake, self._logs = readings, clients, intake, logs
-        self._listener, self._policy, self._missing = listener, policy, missing
+        self._listener, self._policy, self._missing, self._come = listener, policy, missing, come
         self._open_at = 0.0
         self._had_ladder = False
         """Whether the group had a ladder since the start: a former owner may have written to any queue then."""
@@ -138,7 +142,11 @@ class QueueOpening:
                 reading.doubt()
             elif not silent:  # one leader that does not answer takes seconds, in which nothing else is read
                 edge, silent = self._edges_of(queue, reading)
-                edges |= {} if edge is None else {queue: edge}
+                if edge is not None and reading.absent:
+                    reading.looked_at = time.monotonic()
+                    self._come(queue.topic)
+                elif edge is not None:
+                    edges[queue] = edge
         # Behind the question for the ends: what was empty then, and is another log, is seen to be another one now.
         of_these = self._logs.of_these_logs(self._clients.reader, {queue: progress_of[queue] for queue in edges})
         for queue in edges.keys() & of_these.keys():
@@ -177,8 +185,6 @@ class QueueOpening:
     ) -> None:
         """Begin to read a queue, whose log had these edges."""
         start = started(queue, progress, *edges)
-        if reading.absent:
-            reading.absent, reading.since = False, time.monotonic()
         reading.position, reading.end, reading.missing_since = start.next, edges[1], inf
         reading.last_at_ms = start.last_at_ms
         self._logs.begin(queue, ReadSoFar(end_of_done(start), start.last_at_ms or 0))

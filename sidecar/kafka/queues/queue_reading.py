@@ -90,7 +90,7 @@ def started(queue: Partition, progress: Progress | None, low: int, high: int) ->
             _LOG.warning(text, queue, extra=extra)
         return untouched(low)
     if max(end_of_done(progress), -1 if progress.mark is None else progress.mark + 1) > high:
-        text = "%s ends at %d, before the group's progress: it was made anew, and is read from its beginning"
+        text = "%s ends at %d, before the group's progress: it was recreated, and is read from its beginning"
         _LOG.warning(text, queue, high, extra=extra)
         return untouched(low)
     if progress.next < low:

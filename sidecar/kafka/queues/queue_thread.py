@@ -11,12 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from confluent_kafka import Message
 
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.client_config import Properties
+from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.kafka.few_messages import next_messages
 from reconsume.sidecar.kafka.messages import to_record
@@ -27,6 +29,7 @@ from reconsume.sidecar.kafka.queues.queue_clients import QueueClients
 from reconsume.sidecar.kafka.queues.queue_intake import QueueIntake, QueueListener
 from reconsume.sidecar.kafka.queues.queue_opening import IDLE, QueueOpening
 from reconsume.sidecar.kafka.queues.queue_reading import QueueReading, queue_reading_of
+from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
 from reconsume.sidecar.observability.thread_watch import StopRequest
 from reconsume.topics.attempt import retry_state_of
 
@@ -36,6 +39,26 @@ so long at most."""
 AT_ONCE = 4
 """Messages that one call may return, as in a lane: each call gives the interpreter away."""
 _LOG = logging.getLogger("reconsume.queues")
+
+
+class QueueDoubts(NamedTuple):
+    """What is done about a queue that is not what it was; called on the reader's thread, and returns at once.
+
+    `ask_restart`: asks for a restart in place. `log_ids`: tells which logs topics have. `take_over_again`: has the main
+    partition of a queue that was deleted taken over once more, at the group's progress.
+    """
+
+    ask_restart: AskRestart = no_restart
+    log_ids: LogIds = no_log_ids
+    take_over_again: Callable[[Partition], None] = lambda queue: None
+
+    def restart_for(self, topic: str, *, broken: bool) -> bool:
+        """Ask for a restart for a queue topic; return whether there will be one.
+
+        `broken`: what was read of the topic is not true any more.
+        """
+        incarnation = "/".join(self.log_ids([topic]).get(topic, ()))
+        return self.ask_restart(RestartCause(RestartReason.QUEUE_TOPIC, topic, incarnation, broken))
 
 
 class QueueThread(threading.Thread):
@@ -56,6 +79,7 @@ class QueueThread(threading.Thread):
         room: int,
         missing: Callable[[frozenset[str]], frozenset[str] | None],
         appends: OwnAppends,
+        doubts: QueueDoubts | None = None,
     ) -> None:
         super().__init__(name=f"queues-{group}", daemon=True)
         self.failure: BaseException | None = None
@@ -70,7 +94,11 @@ class QueueThread(threading.Thread):
         intake = self._intake = QueueIntake(
             *(self._readings, clients, self._payloads, self._recent, appends, self._logs, listener, self._headers)
         )
-        self._opening = QueueOpening(self._readings, clients, intake, self._logs, listener, policy, missing)
+        self._doubts = doubts = doubts or QueueDoubts()
+        self._opening = QueueOpening(
+            *(self._readings, clients, intake, self._logs, listener, policy, missing),
+            lambda topic: doubts.restart_for(topic, broken=False),
+        )
 
     @property
     def last_error(self) -> str:
@@ -145,9 +173,11 @@ class QueueThread(threading.Thread):
         self._look_at_logs()
         self._intake.rest()
         if not self._listener.queue_full():
-            self._intake.take(
+            others = self._intake.take(
                 next_messages(self._clients.following, BUSY_POLL if self._payloads else POLL, at_once=AT_ONCE)
             )
+            for queue, why in others.items():
+                self._leave_to_restart(queue, why)
         else:
             self._stopping.wait(BUSY_POLL)
         self._payloads.turn(self._clients.reader, BUSY_POLL)
@@ -195,22 +225,38 @@ class QueueThread(threading.Thread):
         if reading is not None and reading.epoch == epoch:
             self._payloads.want(queue, offset)
 
+    def _leave_to_restart(self, queue: Partition, why: str) -> None:
+        """Ask for a restart for a queue that is another log than was read: what the lane knows of it is of that one.
+
+        Raise RuntimeError if the process has restarted for this topic already.
+        """
+        if queue not in self._readings:
+            return
+        text = f"{queue} is another log than was read: {why}"
+        if not self._doubts.restart_for(queue.topic, broken=True):
+            raise RuntimeError(text)
+        _LOG.error("%s", text, extra={"event": "queue-recreated", "partition": str(queue)})
+        self._listener.dropped([queue])
+        self._close(queue)
+
     # --- what is read ------------------------------------------------------------------------------------------------
 
     def _look_at_logs(self) -> None:
-        """Raise RuntimeError if a queue is another log than was read, or is no more: what the lane knows of it is of
-        that log, so it must be read anew."""
+        """Find out which queues are another log than was read, and which were deleted."""
         if not self._logs.is_time():
             return
         read = {queue: one.read for queue, one in self._readings.items() if one.position >= 0}
-        if renewed := self._logs.others(self._clients.reader, read):
-            raise RuntimeError(f"{renewed[0]} was made anew: it begins with what is younger than what was read of it")
-        self._logs.look_for(self._clients.reader, read)
+        for queue in self._logs.others(self._clients.reader, read):
+            self._leave_to_restart(queue, "it begins with what is younger than what was read of it")
+        self._logs.look_for(self._clients.reader, read.keys() & self._readings.keys())
         for queue in self._logs.doubtful():
             if self._clients.exist(queue):
                 self._logs.is_there(queue)
             elif self._logs.is_gone(queue):
-                raise RuntimeError(f"{queue} was deleted while it was read")
+                text = "%s was deleted while it was read: what waited in it is lost"
+                _LOG.error(text, queue, extra={"event": "queue-deleted", "partition": str(queue)})
+                self._doubts.take_over_again(queue)
+                self._close(queue)
 
     def _arrived(self, queue: Partition, message: Message) -> None:
         if (reading := self._readings.get(queue)) is not None:

@@ -1,4 +1,4 @@
-"""A queue topic that is cut, or deleted and made anew: what is gone is named, and nothing else is lost, or stands."""
+"""A queue topic that is cut, deleted or recreated: what is gone is named, and nothing else is lost, or stands."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
+from tests.flow.faults.test_restarts_in_place import await_restart, restarts
 from tests.flow.modes.test_ordered_park import put
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import SECONDS, create_topic, delete_topics, dump, produce
@@ -65,7 +66,7 @@ def test_of_a_queue_that_is_cut_only_what_is_gone_is_lost_and_its_key_goes_on(
     assert sidecar.stop().code == 0
 
 
-def test_a_queue_that_is_made_anew_ends_the_process_and_its_successor_keeps_the_order_of_what_comes(
+def test_for_a_recreated_queue_the_process_restarts_and_the_next_one_keeps_the_order_of_what_comes(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:
     group, bad = queued(new_group()), BadFails()
@@ -75,9 +76,8 @@ def test_a_queue_that_is_made_anew_ends_the_process_and_its_successor_keeps_the_
     sidecar.until(lambda: len(dump(group.bootstrap, group.queues[0])) >= 2, 30, "both wait in the queue")
     delete_topics(group.bootstrap, group.queues[0])
     create_topic(group.bootstrap, group.queues[0], 1)
-    assert sidecar.wait(60).code != 0
-    assert "made anew" in sidecar.log()
-    sidecar.start()
+    await_restart(sidecar, 1)
+    assert restarts(sidecar) == ["queue-topic"]
     new = put(group, (b"bad:2", b"a"), (b"behind:2", b"a"), (b"free", b"b"))
     sidecar.until(lambda: len(dump(group.bootstrap, group.queues[0])) >= 2, 60, "both wait in the present queue")
     bad.well.set()
@@ -90,7 +90,7 @@ def test_a_queue_that_is_made_anew_ends_the_process_and_its_successor_keeps_the_
     assert not service.ledger.of(lost[1])
 
 
-def test_a_queue_made_anew_that_is_longer_than_what_was_read_is_read_from_its_beginning(
+def test_a_recreated_queue_that_is_longer_than_what_was_read_is_read_from_its_beginning(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:
     """The client reads on at the old offset, and reports nothing; what others have written stands before it too."""
@@ -106,9 +106,7 @@ def test_a_queue_made_anew_that_is_longer_than_what_was_read_is_read_from_its_be
     junk = [b"junk:%d" % number for number in range(40)]
     produce(group.bootstrap, group.queues[0], junk)
     sidecar.signal(signal.SIGCONT)
-    assert sidecar.wait(60).code != 0
-    assert "made anew" in sidecar.log()
-    sidecar.start()
+    await_restart(sidecar, 1)
     sidecar.until(lambda: {row.value for row in dump(group.bootstrap, group.dlq)} >= set(junk), 60, "all of it is read")
     behaviour.well.set()  # the main topic still has the head, which would fail another 20 times
     (free,) = put(group, (b"free", b"a"))
@@ -125,10 +123,14 @@ def test_the_keys_of_a_queue_that_is_deleted_go_on_without_it(
     lost = put(group, (b"bad", b"a"), (b"behind", b"a"))
     sidecar.until(lambda: len(dump(group.bootstrap, group.queues[0])) >= 2, 30, "both wait in the queue")
     delete_topics(group.bootstrap, group.queues[0])
-    assert sidecar.wait(60).code != 0
-    assert "was deleted" in sidecar.log()
-    sidecar.start()
+    sidecar.wait_log("was deleted", 40)
     (free,) = put(group, (b"free", b"a"))
-    sidecar.until(lambda: bool(service.ledger.of(free)), 60, "the key goes on")
+    sidecar.until(lambda: bool(service.ledger.of(free)), 120, "the key goes on")
+    assert restarts(sidecar) == []
     assert not service.ledger.of(lost[1])
+    create_topic(group.bootstrap, group.queues[0], 1)
+    await_restart(sidecar, 1)
+    (bad, behind) = put(group, (b"bad", b"b"), (b"behind", b"b"))
+    sidecar.until(lambda: len(dump(group.bootstrap, group.queues[0])) >= 2, 30, "both wait in the present queue")
+    assert (len(service.ledger.of(bad)), len(service.ledger.of(behind))) == (1, 0)
     assert sidecar.stop().code == 0

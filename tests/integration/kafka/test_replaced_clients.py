@@ -1,4 +1,5 @@
-"""Clients that are of no more use on a real broker: the consumer's thread finds out, and takes a new one.
+"""Clients that are of no more use on a real broker: the consumer's thread finds out, and takes a new one, or asks for a
+restart in place.
 
 Without that, one read nothing of a topic until its process ended, and another read on what others owned.
 """
@@ -19,6 +20,7 @@ from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.client_watch import Useless
 from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
 from reconsume.sidecar.kafka.consumer.looks import Looks
+from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
 from tests.conftest import MakeTopic
 from tests.integration.kafka.test_consumer import SECONDS, Keeper
 from tests.support.deadline import until
@@ -47,13 +49,20 @@ def stack() -> Iterator[ExitStack]:
 
 
 def started(
-    stack: ExitStack, bootstrap: str, group: str, topic: str, keeper: Keeper, *, counts: bool = True
+    stack: ExitStack,
+    bootstrap: str,
+    group: str,
+    topic: str,
+    keeper: Keeper,
+    *,
+    counts: bool = True,
+    ask: AskRestart = no_restart,
 ) -> ConsumerThread:
     """A running consumer, which looks often. `counts`: whether it counts the group's rebalances."""
     assignment = Assignment(keeper, start_at="earliest", lock_timeout=LATER, stepwise=counts)
     config = {**consumer_config({"bootstrap.servers": bootstrap}, group, "test"), "metadata.max.age.ms": 2 * QUICK}
     config |= {"topic.metadata.refresh.interval.ms": QUICK, "max.poll.interval.ms": WAITED_FOR}
-    thread = ConsumerThread(config, [topic], keeper, assignment, None)
+    thread = ConsumerThread(config, [topic], keeper, assignment, None, ask_restart=ask)
     thread.looks = Looks(OFTEN)
     thread.start()
     stack.callback(stop, thread)
@@ -71,14 +80,19 @@ def stop(thread: ConsumerThread) -> None:
     ("times", "before", "after"),
     [("LogAppendTime", 3, 5), pytest.param("CreateTime", 3, 6, marks=pytest.mark.long), ("CreateTime", 5, 3)],
 )
-def test_a_topic_that_is_made_anew_is_read_although_its_leader_had_changed(
+def test_a_client_that_is_deaf_to_a_recreated_topic_asks_for_a_restart_and_a_new_one_reads_it(
     own_kafka: EmbeddedKafka, stack: ExitStack, times: str, before: int, after: int
 ) -> None:
     """A level was stuck at offset 0 until each pod was started anew: the client held the new epochs for old ones."""
-    bootstrap, keeper = own_kafka.bootstrap, Keeper()
+    bootstrap, keeper, asked = own_kafka.bootstrap, Keeper(), list[RestartCause]()
+
+    def ask(cause: RestartCause) -> bool:
+        asked.append(cause)
+        return True
+
     config = {"message.timestamp.type": times}
     create_topic(bootstrap, "orders", 1, config)
-    thread = started(stack, bootstrap, "billing", "orders", keeper)
+    thread = started(stack, bootstrap, "billing", "orders", keeper, ask=ask)
     if times == "LogAppendTime":
         thread.looks.due_offsets.waits = lambda: {"orders": 1_000}
     produce(bootstrap, "orders", [b"old"] * before)
@@ -89,8 +103,12 @@ def test_a_topic_that_is_made_anew_is_read_although_its_leader_had_changed(
     delete_topics(bootstrap, "orders")
     create_topic(bootstrap, "orders", 1, config)
     produce(bootstrap, "orders", [b"new"] * after)
+    until(lambda: bool(asked), LATER, "a restart is asked for")
+    assert {(cause.reason, cause.topic) for cause in asked} == {(RestartReason.CLIENT_DEAF, "orders")}
+    assert news(keeper) == []
+    stop(thread)
+    started(stack, bootstrap, "billing", "orders", keeper)
     until(lambda: news(keeper) == list(range(after)), LATER, "the second topic is read")
-    assert thread.client_watch.replaced == {Useless.DEAF: 1}
 
 
 def news(keeper: Keeper) -> list[int]:

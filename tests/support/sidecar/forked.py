@@ -152,6 +152,7 @@ def _become(words: list[str], folder: str, environ: dict[str, str], stdout: str,
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environ)
+    sys.orig_argv = [sys.executable, "-m", MAIN, *words]
     return words
 
 

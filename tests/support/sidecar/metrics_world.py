@@ -96,6 +96,7 @@ class World:
         self.retry = Lane(policy, WAITS, ports, self.gate, LaneOptions(ROOM))
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self.replaced: dict[str, int] = {}
+        self.restarts = {"queue-topic": 0}
         self.ends: dict[Partition, int] = {}
         self.undelivered = Undelivered()
         self.durations = Histogram(DURATION_BOUNDS)
@@ -127,6 +128,7 @@ class World:
                 levels=LEVELS,
                 release=Release("1.2.3", "0123456789ab", "3.11.7", "2.16.1"),
                 now=lambda: self.now,
+                restarts=lambda: self.restarts,
                 late_verdicts=lambda: self.told.get("late_verdicts", 0),
                 instances_differ=lambda: bool(self.told.get("instances_differ")),
                 removed_levels=lambda: self.told.get("removed_levels", 0),

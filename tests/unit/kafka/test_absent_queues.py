@@ -1,4 +1,4 @@
-"""Queues that are missing: when the lane goes on without one, and how one that is made later is read all the same."""
+"""Queues that are missing: when the lane goes on without one, and that the process restarts for one made later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.queues import queue_opening
 from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
 from reconsume.sidecar.kafka.queues.queue_clients import EDGES_WITHIN
-from reconsume.sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.sidecar.kafka.queues.queue_thread import QueueDoubts, QueueThread
+from reconsume.sidecar.kafka.restart_cause import RestartCause
 from tests.sim.ladder_rig import QUEUE, rules
 
 LADDER = rules()
@@ -59,10 +60,15 @@ class Looks:
         def missing(wanted: frozenset[str]) -> frozenset[str]:
             return wanted if answer(self.now) else frozenset()
 
+        def ask(cause: RestartCause) -> bool:
+            assert not cause.broken
+            if "restart" not in self.heard:
+                self.heard.append("restart")
+            return True
+
         config = {"bootstrap.servers": "localhost:1"}
-        self.thread = QueueThread(
-            config, "billing", "c", listener, lambda: self.policy, registry, 1 << 20, missing, OwnAppends()
-        )
+        more: Any = (listener, lambda: self.policy, registry, 1 << 20, missing, OwnAppends(), QueueDoubts(ask))
+        self.thread = QueueThread(config, "billing", "c", *more)
         client: Any = Client(lambda: answer(self.now))
         clients = self.thread._clients
         clients.following = clients.reader = client
@@ -85,22 +91,24 @@ def made_at(moment: float) -> Answer:
 
 
 @pytest.mark.parametrize("policy", [LADDER, WITHOUT], ids=["ladder", "no ladder"])
-def test_a_queue_that_is_made_later_is_read_with_a_ladder_and_without(
+def test_for_a_queue_that_is_made_later_the_process_restarts_with_a_ladder_and_without(
     monkeypatch: pytest.MonkeyPatch, policy: Policy
 ) -> None:
     looks = Looks(monkeypatch, policy, made_at(20))
-    looks.go_on(45)
-    assert looks.heard == ["absent", "opened"]
+    looks.go_on(24)
+    assert looks.heard == ["absent", "restart"]
     assert "KafkaError{" not in looks.thread.last_error, "/status has a sentence for people"
 
 
-def test_a_queue_that_is_made_once_the_ladder_has_ended_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_a_queue_that_is_made_once_the_ladder_has_ended_the_process_restarts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Given copies that were refused while the ladder was in force: they are written as soon as the topic is there."""
     looks = Looks(monkeypatch, LADDER, made_at(20))
     looks.go_on(10)
     looks.policy = WITHOUT
-    looks.go_on(35)
-    assert looks.heard == ["absent", "opened"]
+    looks.go_on(14)
+    assert looks.heard == ["absent", "restart"]
 
 
 def test_a_queue_is_not_missing_for_five_seconds_by_two_answers_with_none_between(
@@ -131,7 +139,7 @@ def test_a_ladder_that_begins_has_an_absent_queue_looked_for_at_once(monkeypatch
     looks.go_on(1)
     looks.policy = LADDER
     looks.go_on(3)
-    assert looks.heard == ["absent", "opened"]
+    assert looks.heard == ["absent", "restart"]
 
 
 def test_leaders_that_do_not_answer_take_one_wait_of_a_look_and_the_queues_take_turns(

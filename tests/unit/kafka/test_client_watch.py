@@ -1,4 +1,4 @@
-"""When a client is replaced: what it says of itself, of its group and of its partitions, look by look."""
+"""When a client is of no more use: what it says of itself, of its group and of its partitions, look by look."""
 
 from __future__ import annotations
 
@@ -49,23 +49,32 @@ class Watched:
         self.now = 1_000.0
 
     def look(self) -> Useless | None:
-        """One look, ten seconds later, at a client of which all was taken that it had fetched."""
+        """One look, ten seconds later, at the client as a member."""
+        self.now += LOOK_EVERY
+        return self.watch.look(cast("Consumer", self.client), self.assignment, self.now)
+
+    def listen(self) -> list[Partition]:
+        """One look, ten seconds later, at a client of which all was taken that it had fetched: to what it is deaf."""
         self.now += LOOK_EVERY
         self.watch.emptied()
-        return self.look_again()
+        return self.listen_again()
 
-    def look_again(self) -> Useless | None:
-        return self.watch.look(cast("Consumer", self.client), self.assignment, self.ends, self.now)
+    def listen_again(self) -> list[Partition]:
+        return self.watch.deaf_partitions(self.assignment, self.ends)
 
     def looks(self, count: int = TOO_MANY) -> int | None:
         """Look so often; return at which look the client was found to be of no use."""
         return next((number for number in range(count) if self.look() is not None), None)
 
+    def deaf_at(self, count: int = TOO_MANY) -> int | None:
+        """Look so often; return at which look the client was found to be deaf."""
+        return next((number for number in range(count) if self.listen()), None)
+
 
 def test_a_partition_that_says_nothing_for_thirty_seconds_while_it_has_records_is_deaf() -> None:
     watched = Watched()
-    assert watched.looks() == DEAF_AFTER
-    assert watched.watch.replaced == {Useless.DEAF: 1}
+    assert watched.deaf_at() == DEAF_AFTER
+    assert LOOK_EVERY * (DEAF_AFTER + 1) <= 30, "the first look may be ten seconds behind the beginning"
 
 
 def speaks(watched: Watched) -> None:
@@ -128,7 +137,7 @@ def test_a_partition_is_not_deaf_that_could_not_speak_or_has(happens: Any) -> No
     watched = Watched()
     for _ in range(TOO_MANY):
         happens(watched)
-        assert watched.look() is None
+        assert not watched.listen()
 
 
 def test_what_lies_unread_in_the_client_proves_nothing() -> None:
@@ -136,33 +145,19 @@ def test_what_lies_unread_in_the_client_proves_nothing() -> None:
     watched = Watched()
     for _ in range(TOO_MANY):
         watched.now += LOOK_EVERY
-        assert watched.look_again() is None
+        assert not watched.listen_again()
 
 
 @pytest.mark.parametrize("end", [3, 50])
 def test_a_log_that_is_shorter_than_the_position_has_something_to_say_too(end: int) -> None:
-    """A topic that was made anew: a client that hears it says that its offset is out of range."""
-    assert Watched(end).looks() == DEAF_AFTER
+    """A topic that was recreated: a client that hears it says that its offset is out of range."""
+    assert Watched(end).deaf_at() == DEAF_AFTER
 
 
 def test_a_partition_is_deaf_whose_first_end_or_record_never_comes() -> None:
     watched = Watched(end=0)
     watched.owned.last, watched.owned.awaits = -1, Start(MINE, OFFSET_BEGINNING, None)
-    assert watched.looks() == DEAF_AFTER
-
-
-def test_clients_that_stay_deaf_are_replaced_ever_more_seldom() -> None:
-    """Else a cause that is not the client's would make the group rebalance all the time."""
-    watched, at = Watched(), list[float]()
-    while len(at) < 8:
-        if watched.look() is not None:
-            at.append(watched.now)
-    rests = [later - earlier for earlier, later in pairwise(at)]
-    assert rests[:3] == pytest.approx([REST, 2 * REST, 4 * REST], abs=LOOK_EVERY * DEAF_AFTER)
-    assert max(rests) <= LONGEST_REST + LOOK_EVERY
-    watched.now += CALM
-    assert watched.looks() == DEAF_AFTER
-    assert watched.looks(int(REST / LOOK_EVERY) + DEAF_AFTER) is not None, "the rests begin anew"
+    assert watched.deaf_at() == DEAF_AFTER
 
 
 def test_a_member_that_the_group_has_put_out_and_that_does_not_join_is_unknown() -> None:
@@ -201,3 +196,10 @@ def test_clients_that_are_overtaken_again_and_again_are_replaced_ever_more_seldo
         if watched.look() is not None:
             at.append(watched.now)
     assert [later - earlier for earlier, later in pairwise(at)] == [REST, 2 * REST, 4 * REST]
+    while len(at) < 9:
+        if watched.look() is not None:
+            at.append(watched.now)
+    assert at[-1] - at[-2] == LONGEST_REST
+    watched.now += CALM
+    assert watched.looks() == 0
+    assert watched.looks(int(REST / LOOK_EVERY) + 1) is not None, "the rests begin again"
