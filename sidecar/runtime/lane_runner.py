@@ -150,7 +150,7 @@ class LaneRunner:
             ids = KafkaLogIds(lambda: Connection(credentials.newest(kafka), f"{client}-queue-ids"))
             self.queues = QueueThread(
                 *(kafka, plan.group, client, self.driver, lambda: self.policy, registry, room, missing, appends),
-                QueueDoubts(ask_restart, ids, self._take_over_again),
+                QueueDoubts(ask_restart, ids, self._repeat_takeover),
             )
         ports = Ports(
             self.consumer,
@@ -203,10 +203,10 @@ class LaneRunner:
         if self.queues is not None:
             self.queues.expect_queues()
 
-    def _take_over_again(self, queue: Partition) -> None:
+    def _repeat_takeover(self, queue: Partition) -> None:
         """Have the main partition of a queue taken over once more: the queue that it had was deleted."""
         ordered = self.policy.names.ordered
-        self.consumer.take_over_again(
+        self.consumer.repeat_takeover(
             {Partition(topic, queue.number) for topic in self.plan.topics if ordered(topic) == queue.topic}
         )
 

@@ -76,7 +76,7 @@ class Restarts:
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         text = environ.pop(VARIABLE, None)
         self._history = msgspec.json.decode(text, type=RestartHistory) if text else RestartHistory()
-        self._asked: dict[tuple[str, str, str], RestartCause] = {}
+        self._causes: dict[tuple[str, str, str], RestartCause] = {}
         self._changed_at = 0.0
         """When a queue topic was reported last that was not before (monotonic seconds)."""
         self._turn = random.uniform(0, LONGEST_TURN)
@@ -86,11 +86,11 @@ class Restarts:
         """Ask for a restart in place (`AskRestart`)."""
         key = (str(cause.reason), cause.topic, cause.incarnation)
         with self._lock:
-            if key in self._asked:
+            if key in self._causes:
                 return True
             if any(key in restart.answered for restart in self.recent()):
                 return False
-            self._asked[key] = cause
+            self._causes[key] = cause
             self._changed_at = time.monotonic()
         text = "restarting in place soon: %s of %s"
         extra = {"event": "restart-asked", "reason": key[0], "topic": cause.topic}
@@ -100,15 +100,15 @@ class Restarts:
     def is_due(self) -> bool:
         """Return whether the process is to drain now and to restart."""
         with self._lock:
-            waits = all(cause.reason is RestartReason.QUEUE_TOPIC for cause in self._asked.values())
+            waits = all(cause.reason is RestartReason.QUEUE_TOPIC for cause in self._causes.values())
             since = time.monotonic() - self._changed_at
-            return bool(self._asked) and (not waits or since >= UNCHANGED + self._turn)
+            return bool(self._causes) and (not waits or since >= UNCHANGED + self._turn)
 
     @property
     def is_broken(self) -> bool:
         """Whether something of the process is broken, so that its drain must be short."""
         with self._lock:
-            return any(cause.broken for cause in self._asked.values())
+            return any(cause.broken for cause in self._causes.values())
 
     @property
     def are_used_up(self) -> bool:
@@ -134,8 +134,8 @@ class Restarts:
     def note(self, environ: MutableMapping[str, str]) -> None:
         """Log the restart that follows, and put what the next process must know into its environment."""
         with self._lock:
-            answered = sorted(self._asked)
-            reason = str(next(iter(self._asked.values())).reason)
+            answered = sorted(self._causes)
+            reason = str(next(iter(self._causes.values())).reason)
         topics = sorted({topic for _, topic, _ in answered})
         extra = {"event": "restart-in-place", "reason": reason, "topics": topics}
         _LOG.warning("the process restarts in place: %s of %s", reason, ", ".join(topics), extra=extra)

@@ -283,9 +283,9 @@ class Sidecar:
         """Drain, then close what is left, in CLOSED_WITHIN seconds at most."""
         await self._end(await self.drain())
 
-    async def _end(self, left: int) -> None:
+    async def _end(self, unfinished: int) -> None:
         self._failure_sums.log()
-        _LOG.info("stopped", extra={"event": "stopped", "left": left})
+        _LOG.info("stopped", extra={"event": "stopped", "left": unfinished})
         self._delivery.close()
         if self._post_writer is not None:
             self._post_writer.stop()

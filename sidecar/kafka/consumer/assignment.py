@@ -202,9 +202,9 @@ class Assignment:
         """
         self.starts.leaders.reached(wanted)
         others = self._others(wanted)
-        left = self._leave_to_restart(consumer, others)
-        others -= left
-        read = {source: self._next(source, at) for source, at in wanted.items() if source not in left}
+        dropped = self._leave_to_restart(consumer, others)
+        others -= dropped
+        read = {source: self._next(source, at) for source, at in wanted.items() if source not in dropped}
         logs = self.starts.lookup(consumer)
         edges_of = edges(logs, read)
         cut = {source: edge for source, edge in edges_of.items() if read[source] < edge.low and source not in others}
@@ -233,7 +233,7 @@ class Assignment:
         if sources := set(sources) - self._leave_to_restart(consumer, sources):
             self._restart_others(consumer, edges(self.starts.lookup(consumer), sources))
 
-    def take_over_again(self, consumer: Consumer, sources: Collection[Partition]) -> None:
+    def repeat_takeover(self, consumer: Consumer, sources: Collection[Partition]) -> None:
         """Begin with partitions once more, at the group's progress, as what the lane knows of them is not true now."""
         mine = [source for source in sources if source in self.owned_partitions]
         starts = self.starts.find(consumer, self._logs_of(mine))
@@ -331,7 +331,7 @@ class Assignment:
         progress has the next start begin at the beginning of the new log.
         """
         logs_now = self.starts.log_ids({source.topic for source in sources}) if sources else {}
-        left = {
+        restarting = {
             topic
             for topic, log in logs_now.items()
             if self._ask_restart(RestartCause(RestartReason.TOPIC_RECREATED, topic, "/".join(log)))
@@ -339,7 +339,7 @@ class Assignment:
         mine = {
             owned.partition
             for owned in self.owned_partitions.values()
-            if owned.partition.topic in left and is_recreated(owned.log, logs_now[owned.partition.topic])
+            if owned.partition.topic in restarting and is_recreated(owned.log, logs_now[owned.partition.topic])
         }
         if mine:
             self._listener.dropped(sorted(mine))

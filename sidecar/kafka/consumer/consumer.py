@@ -99,9 +99,9 @@ class ConsumerThread(threading.Thread):
         """Seek to `offset` and fetch the partition again (port `Fetch`)."""
         self._commands.put(lambda: resume(self._consumer, self.assignment, partition, epoch, offset, seek_count))
 
-    def take_over_again(self, partitions: Collection[Partition]) -> None:
+    def repeat_takeover(self, partitions: Collection[Partition]) -> None:
         """Begin with partitions once more, at the group's progress, as if they were assigned just now."""
-        self._commands.put(lambda: self.assignment.take_over_again(self._consumer, partitions))
+        self._commands.put(lambda: self.assignment.repeat_takeover(self._consumer, partitions))
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Read these topics from now on. Partitions of other topics are given up in order.

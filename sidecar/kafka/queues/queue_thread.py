@@ -44,13 +44,13 @@ _LOG = logging.getLogger("reconsume.queues")
 class QueueDoubts(NamedTuple):
     """What is done about a queue that is not what it was; called on the reader's thread, and returns at once.
 
-    `ask_restart`: asks for a restart in place. `log_ids`: tells which logs topics have. `take_over_again`: has the main
+    `ask_restart`: asks for a restart in place. `log_ids`: tells which logs topics have. `repeat_takeover`: has the main
     partition of a queue that was deleted taken over once more, at the group's progress.
     """
 
     ask_restart: AskRestart = no_restart
     log_ids: LogIds = no_log_ids
-    take_over_again: Callable[[Partition], None] = lambda queue: None
+    repeat_takeover: Callable[[Partition], None] = lambda queue: None
 
     def restart_for(self, topic: str, *, broken: bool) -> bool:
         """Ask for a restart for a queue topic; return whether there will be one.
@@ -255,7 +255,7 @@ class QueueThread(threading.Thread):
             elif self._logs.is_gone(queue):
                 text = "%s was deleted while it was read: what waited in it is lost"
                 _LOG.error(text, queue, extra={"event": "queue-deleted", "partition": str(queue)})
-                self._doubts.take_over_again(queue)
+                self._doubts.repeat_takeover(queue)
                 self._close(queue)
 
     def _arrived(self, queue: Partition, message: Message) -> None:

@@ -157,6 +157,7 @@ def test_a_record_in_flight_is_delivered_again_with_its_key_and_no_crash_is_coun
         answer.set()
         sidecar.until(lambda: bool(service.ledger.taken()), 30, "it is taken")
         assert {d.times for d in service.ledger.deliveries()} == {0}
+        assert len({d.idempotency_key for d in service.ledger.deliveries()}) == 1
         assert sidecar.stop().code == 0
     assert not dump(group.bootstrap, group.dlq)
     assert "taken-up" not in sidecar.log()
@@ -182,6 +183,33 @@ def test_a_lease_is_waited_for_if_nothing_is_broken_and_its_handle_is_fenced_oth
         assert (again.value, again.times) == (b"second", 0)
         assert puller.ack(second) != ["ok"]
         assert puller.ack(again) == ["ok"]
+        assert sidecar.stop().code == 0
+
+
+def test_a_broadcast_misses_nothing_of_what_is_written_while_it_restarts(
+    new_group: FreshGroup, start_service: StartService, tmp_path: Path
+) -> None:
+    """Its place is in memory alone, so it begins some time before the restart: what came since then comes twice."""
+    group, service, ended = create_group(new_group(), 2), start_service(lambda _: OK), threading.Event()
+    written = list[bytes]()
+
+    def write() -> None:
+        while not ended.is_set():
+            written.append(b"%d" % len(written))
+            produce(group.bootstrap, group.main, [Out(written[-1], partition=len(written) % 2)])
+            ended.wait(0.05)
+
+    with on_demand(group, service.url, tmp_path, {"deliver": {"broadcast": True}}) as sidecar:
+        produce(group.bootstrap, group.main, [b"first"])
+        sidecar.until(lambda: len(service.ledger.deliveries()) == 1, 30, "it delivers")
+        writing = threading.Thread(target=write)
+        writing.start()
+        try:
+            sidecar.restart(1)
+        finally:
+            ended.set()
+            writing.join()
+        sidecar.until(lambda: {d.value for d in service.ledger.deliveries()} >= {*written}, 30, "all came")
         assert sidecar.stop().code == 0
 
 
