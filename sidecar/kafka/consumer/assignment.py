@@ -230,8 +230,8 @@ class Assignment:
 
     def take_up_recreated(self, consumer: Consumer, sources: Collection[Partition]) -> None:
         """Take up partitions whose logs now belong to other topics of the same names: from their beginning."""
-        if sources := set(sources) - self._leave_to_restart(consumer, sources):
-            self._restart_others(consumer, edges(self.starts.lookup(consumer), sources))
+        if others := sorted(set(sources) - self._leave_to_restart(consumer, sources)):
+            self._restart_others(consumer, edges(self.starts.lookup(consumer), others))
 
     def repeat_takeover(self, consumer: Consumer, sources: Collection[Partition]) -> None:
         """Begin with partitions once more, at the group's progress, as what the lane knows of them is not true now."""

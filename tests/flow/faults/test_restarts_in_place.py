@@ -256,7 +256,7 @@ def test_probes_during_a_restart_are_answered_late_and_never_refused(
         assert sidecar.stop().code == 0
 
 
-@pytest.mark.parametrize("tries", [3, pytest.param(25, marks=pytest.mark.long)])
+@pytest.mark.parametrize("tries", [3, pytest.param(8, marks=pytest.mark.long)])
 def test_a_sigterm_at_any_moment_of_a_restart_ends_the_process_in_order(
     tries: int, new_group: FreshGroup, start_service: StartService, tmp_path: Path
 ) -> None:
