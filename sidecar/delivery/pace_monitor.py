@@ -50,7 +50,7 @@ class PaceMonitor:
         self._log = PaceLog(lambda: sum(lane.shown.waiting() for lane in self._lanes))
         pace.changed = self._changed
         if self._health is not None:
-            pace.ask = self._health.ask_at_once
+            pace.health.ask = self._health.ask_at_once
 
     def start(self) -> None:
         """Ask the health URL for the first time, before any delivery."""

@@ -9,10 +9,9 @@ from dataclasses import replace
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.lane.admission import LaneOptions
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
-from reconsume.sidecar.core.pace.limits import DeliveryLimits
 from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.rates import DeliveryLimits, TopicTerms
 from reconsume.sidecar.core.pace.refusals import Refusals
-from reconsume.sidecar.core.pace.topic_limits import TopicTerms
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Delivery, NoDelivery
 from reconsume.sidecar.delivery.broadcast import LoggedDelivery

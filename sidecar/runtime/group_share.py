@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from reconsume.sidecar.background import on_own_thread
-from reconsume.sidecar.core.pace.instance_rate import Owned
+from reconsume.sidecar.core.pace.rates import Owned
 from reconsume.sidecar.core.record import Partition
 
 COUNT_EVERY_S = 30.0

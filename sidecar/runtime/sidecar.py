@@ -340,14 +340,14 @@ class Sidecar:
         }
 
     def _build_share(self) -> GroupShare:
-        rate, runner = self._dispatcher.limits.rate, self._runners[0]
+        limits, runner = self._dispatcher.limits, self._runners[0]
 
         def changed() -> None:
-            rate.stale = True
+            limits.stale = True
 
         topics, owned = frozenset(self._settings.topic_names), runner.lane.shown.owned
-        share = GroupShare(topics, owned, runner.partition_counts, lambda: rate.of_group, changed)
-        rate.owned = share.share
+        share = GroupShare(topics, owned, runner.partition_counts, lambda: limits.of_group, changed)
+        limits.owned = share.share
         return share
 
     def _state(self) -> str:

@@ -6,7 +6,7 @@ import re
 import socket
 from collections.abc import Mapping
 
-from reconsume.sidecar.core.pace.state_names import FailureEnd
+from reconsume.sidecar.core.pace.pace import FailureEnd
 from reconsume.sidecar.core.policy import InPlace, Policy
 from reconsume.sidecar.settings.group_policy import agreed_values, follows_instances
 from reconsume.sidecar.settings.model import Settings

@@ -24,8 +24,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import inf, log1p, log10
 from typing import NamedTuple
 
+from reconsume.sidecar.core.pace.pace import FailureEnd, outage_now
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
-from reconsume.sidecar.core.pace.state_names import FailureEnd, outage_now
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.ui.templating import length, moment

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.core.pace.state_names import FailureEnd
+from reconsume.sidecar.core.pace.pace import FailureEnd
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.errors import BrokerError

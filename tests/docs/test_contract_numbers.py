@@ -10,7 +10,7 @@ from reconsume.sidecar.api import pull
 from reconsume.sidecar.cli.terminal import exit_codes
 from reconsume.sidecar.core import decide, policy, progress, progress_codec, reason_classes
 from reconsume.sidecar.core.lane import commits, delay_queue, outbox, refused_progress
-from reconsume.sidecar.core.pace import pace, throttle_cut
+from reconsume.sidecar.core.pace import pace
 from reconsume.sidecar.delivery import verdict
 from reconsume.sidecar.delivery.push import request
 from reconsume.sidecar.deploy import container
@@ -83,8 +83,8 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("8.2", f"at least {('no', 'one', 'two', 'three')[pace.FAILING_RECORDS]} records"),
     ("8.4", {1_000: "each second"}[pace.START_HANGS_MS]),
     ("8.5", f"{ms(verdict.SHORTEST_THROTTLE_MS)} to {ms(verdict.VerdictRules().longest_throttle_ms)}"),
-    ("8.5", {1 / 8: "up to an eighth"}[throttle_cut.FREE]),
-    ("8.5", {0.5: "by half"}[throttle_cut.ALL]),
+    ("8.5", {1 / 8: "up to an eighth"}[pace.FREE]),
+    ("8.5", {0.5: "by half"}[pace.ALL]),
     ("8.6", f"after {ms(verdict.SHORTEST_POSTPONEMENT)} to {ms(verdict.LONGEST_POSTPONEMENT)}"),
     ("8.6", f"{ms(verdict.USUAL_POSTPONEMENT)} if nothing is said"),
     ("8.6", f"below {ms(decide.LONGEST_IN_MEMORY)}"),

@@ -13,8 +13,8 @@ from reconsume.sidecar.core.lane.lane import Lane
 from reconsume.sidecar.core.lane.queue_hops import Spans
 from reconsume.sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
-from reconsume.sidecar.core.pace.limits import DeliveryLimits
 from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.rates import DeliveryLimits
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import NoDelivery, Ports, Reply
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record

@@ -13,9 +13,8 @@ from reconsume.sidecar.core.lane.lane import Lane
 from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords, LanePartition
 from reconsume.sidecar.core.outcome import COMMITTED, Outcome
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
-from reconsume.sidecar.core.pace.limits import DeliveryLimits
 from reconsume.sidecar.core.pace.pace import Pace
-from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.pace.rates import DeliveryLimits, TopicTerms
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import NoQueues, Ports, QueueReads, Reply
 from reconsume.sidecar.core.progress import Progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.pace.rates import TopicTerms
 from reconsume.topics.rates import Rate
 from tests.sim.checker import check
 from tests.sim.plan import Config, Plan

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconsume.sidecar.core.pace.bucket import GRAIN_MS
+from reconsume.sidecar.core.pace.rates import GRAIN_MS
 
 if TYPE_CHECKING:
     from tests.sim.process import Process

@@ -50,18 +50,21 @@ class Sent(NamedTuple):
     content_type: str = ""
 
 
-class Refused(NamedTuple):
-    """A topic whose records the service rejects. `since_ms`: epoch ms of the first of these `deliveries`.
+class Refused(msgspec.Struct):
+    """A row: deliveries of a topic that failed with the same status, one after the other.
 
-    `text`: what the service said last; empty if it said nothing. A text may quote a record's value.
+    `status`: 0 while another end begins the row. `since_ms`: epoch ms of the first. `sent`: what was sent, once the row
+    is reported. `text`: what the service said last; empty if it said nothing. A text may quote a record's value.
+    `record_ids`: FAILING_RECORDS of their records, at most.
     """
 
     topic: str
     status: int
     since_ms: int
-    deliveries: int
-    sent: Sent
+    deliveries: int = 0
+    sent: Sent = Sent()
     text: str = ""
+    record_ids: set[str] = msgspec.field(default_factory=set)
 
 
 def status_of(refused: Refused) -> dict[str, object]:
@@ -94,20 +97,6 @@ def hint_of(status: int, said: str = "") -> str:
     return "; ".join(filter(None, (said, likely)))
 
 
-class Row(msgspec.Struct):
-    """Failures of a topic with the same status, one after the other. `reason` is their class, `text` the last text.
-
-    `record_ids`: FAILING_RECORDS of their records, at most.
-    """
-
-    reason: str
-    since_ms: int
-    deliveries: int = 0
-    sent: Sent = Sent()
-    text: str = ""
-    record_ids: set[str] = msgspec.field(default_factory=set)
-
-
 class Refusals:
     """The rows of all topics, and which of them are reported.
 
@@ -121,57 +110,47 @@ class Refusals:
         self, describe: Callable[[Record], Sent] = lambda _: Sent(), report: Callable[[Refused], None] = lambda _: None
     ) -> None:
         self._describe, self._report = describe, report
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, Refused] = {}
         """The present row of each topic of which no delivery has succeeded since; while empty, no success matters."""
-        self._refused: dict[str, Row] = {}
+        self._refused: dict[str, Refused] = {}
         self._reported_at: dict[str, int] = {}
 
     @property
     def refused(self) -> tuple[Refused, ...]:
-        """The topics whose records the service rejects. For any thread."""
-        return tuple(shown(topic, row) for topic, row in list(self._refused.items()))
+        """The topics whose records the service rejects. For any thread, to read."""
+        return tuple(self._refused.values())
 
     def note(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Note how a delivery ended. What is no attempt, and what the service takes later, changes nothing."""
+        topic = record.main_topic
         match outcome:
             case Committed():
-                self.rows.pop(record.main_topic, None)
-                self._refused.pop(record.main_topic, None)
+                self.rows.pop(topic, None)
+                self._refused.pop(topic, None)
             case Failed(asked=False) | Rejected() if CLIENT_ERROR.fullmatch(outcome.reason):
-                self._failed(record, outcome, now)
-            case Failed() | Rejected() | Expired():
-                if record.main_topic in self.rows:
-                    self.rows[record.main_topic] = Row("", now.wall_ms)
-            case _:
-                pass
+                row, status = self.rows.get(topic), int(outcome.reason.removeprefix("http-"))
+                if row is None or row.status != status:
+                    row = self.rows[topic] = Refused(topic, status, now.wall_ms)
+                row.deliveries += 1
+                row.text = outcome.text or row.text
+                if len(row.record_ids) < FAILING_RECORDS:
+                    row.record_ids.add(record.id)
+                if row.deliveries >= IN_A_ROW and len(row.record_ids) == FAILING_RECORDS:
+                    self._refuse(row, record, now)
+            case Failed() | Rejected() | Expired() if topic in self.rows:
+                self.rows[topic] = Refused(topic, 0, now.wall_ms)
+
+    def _refuse(self, row: Refused, record: Record, now: Now) -> None:
+        """Report a row that is long enough, at most once an hour and topic."""
+        if self._refused.get(row.topic) is not row:
+            row.sent = self._describe(record)
+            self._refused[row.topic] = row
+        if now.steady_ms - self._reported_at.get(row.topic, -LOG_EVERY) >= LOG_EVERY:
+            self._reported_at[row.topic] = now.steady_ms
+            self._report(row)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if the invariant does not hold."""
-        ensure(self._refused.keys() <= self.rows.keys(), "each topic that is reported has a row")
-        enough = all(
-            row.deliveries >= IN_A_ROW and len(row.record_ids) == FAILING_RECORDS for row in self._refused.values()
-        )
-        ensure(enough, f"each topic that is reported has {IN_A_ROW} deliveries, of {FAILING_RECORDS} records")
-
-    def _failed(self, record: Record, outcome: Failed | Rejected, now: Now) -> None:
-        topic, reason = record.main_topic, outcome.reason
-        row = self.rows.get(topic)
-        if row is None or row.reason != reason:
-            row = self.rows[topic] = Row(reason, now.wall_ms)
-        row.deliveries += 1
-        row.text = outcome.text or row.text
-        if len(row.record_ids) < FAILING_RECORDS:
-            row.record_ids.add(record.id)
-        if row.deliveries < IN_A_ROW or len(row.record_ids) < FAILING_RECORDS:
-            return
-        if self._refused.get(topic) is not row:
-            row.sent = self._describe(record)
-            self._refused[topic] = row
-        if now.steady_ms - self._reported_at.get(topic, -LOG_EVERY) >= LOG_EVERY:
-            self._reported_at[topic] = now.steady_ms
-            self._report(shown(topic, row))
-
-
-def shown(topic: str, row: Row) -> Refused:
-    """Return a row that is long enough to be reported."""
-    return Refused(topic, int(row.reason.removeprefix("http-")), row.since_ms, row.deliveries, row.sent, row.text)
+        for topic, row in self._refused.items():
+            enough = row.deliveries >= IN_A_ROW and len(row.record_ids) == FAILING_RECORDS
+            ensure(enough and topic in self.rows, f"{topic} is reported for {IN_A_ROW} deliveries of its row")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from reconsume.sidecar.core.counters import Histogram
 from reconsume.sidecar.core.outcome import CANCELLED, EXPIRED, WITHDRAWN, Outcome
-from reconsume.sidecar.core.pace.limits import DeliveryLimits
+from reconsume.sidecar.core.pace.rates import DeliveryLimits
 from reconsume.sidecar.core.ports import Reply
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.delivery.pull.handles import ReceiptHandles
@@ -54,7 +54,6 @@ class PullQueue:
         self._loop = asyncio.get_running_loop()
         self._table = LeaseTable()
         self._limits = DeliveryLimits() if limits is None else limits
-        self._limits.rate.offered = lambda: len(self._table.ready)
         self._handles = ReceiptHandles()
         self._line = LongPollQueue(lambda: bool(self._table.ready))
         self._alarm: asyncio.TimerHandle | None = None

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.pace.pace import FailureEnd, State, outage_now
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
-from reconsume.sidecar.core.pace.state_names import FailureEnd, State, outage_now
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.core.status import STOPPED
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn

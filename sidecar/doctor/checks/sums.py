@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.core.pace.state_names import Cause, State
+from reconsume.sidecar.core.pace.pace import Cause, State
 from reconsume.sidecar.core.record import Now, Partition
 from reconsume.sidecar.core.undelivered import Age, stalled
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from reconsume.sidecar.core.pace.shares import most_of_topic
+from reconsume.sidecar.core.pace.topic_turns import RESERVE
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.deadline import SOON
 from tests.support.kafka.group_topics import GroupTopics, create_group
@@ -35,7 +35,7 @@ def slow(request: Request) -> Behaviour:
 
 def busy(service: Service, sidecar: SidecarProcess) -> None:
     """Wait until all places are taken that one topic may take, and some work is done."""
-    most = most_of_topic(IN_FLIGHT, 1, 2)
+    most = IN_FLIGHT - IN_FLIGHT // RESERVE
     sidecar.until(
         lambda: len(service.ledger.taken()) > IN_FLIGHT and service.in_flight >= most - 1, 20, "the sidecar is busy"
     )

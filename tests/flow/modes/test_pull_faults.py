@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from reconsume.sidecar.core.pace.shares import most_of_topic
+from reconsume.sidecar.core.pace.topic_turns import RESERVE
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group
@@ -22,7 +22,7 @@ from tests.support.sidecar.process import Exit
 
 PARTITIONS = 4
 LEASED = 20
-ALONE = most_of_topic(LEASED, 1, 2)
+ALONE = LEASED - LEASED // RESERVE
 """What one topic takes of them beside others (contract 8.8)."""
 
 

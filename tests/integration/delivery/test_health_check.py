@@ -29,7 +29,7 @@ class Asked:
         self.pace = Pace(8, failures=3, guarded=True)
         self.ticks = 0
         self.health = HealthCheck(parse_target(url, False), self.pace, self._tick, now)
-        self.pace.ask = self.health.ask_at_once
+        self.pace.health.ask = self.health.ask_at_once
         self.health.watch()
 
     def _tick(self, moment: Now) -> None:

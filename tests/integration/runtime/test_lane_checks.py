@@ -21,7 +21,7 @@ def lane_at_work() -> Rig:
 
 
 def lose_a_record(rig: Rig) -> None:
-    assert rig.lane.ready.take() is not None
+    rig.lane.ready.pick(next(iter(rig.lane.ready)))
 
 
 def forget_the_pace(rig: Rig) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from reconsume.sidecar.core.pace.shares import most_of_topic
+from reconsume.sidecar.core.pace.topic_turns import RESERVE
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import produce
 from tests.support.proof.checker import Report, check
@@ -19,7 +19,7 @@ from tests.support.sidecar.process import SidecarProcess
 
 FULL = 32
 """Deliveries in flight at full pace."""
-ALONE = most_of_topic(FULL, 1, 2)
+ALONE = FULL - FULL // RESERVE
 """What one topic takes of them: it leaves a way for others (contract 8.8)."""
 LOAD = 2_000
 TAKES = 0.02

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from reconsume.sidecar.core.pace.instance_rate import Owned
+from reconsume.sidecar.core.pace.rates import Owned
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.runtime import group_share
 from reconsume.sidecar.runtime.group_share import GroupShare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconsume.sidecar.core.lane.suspicion import HUNG_MS, IDLE_MS
-from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.pace.rates import TopicTerms
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.rates import Rate

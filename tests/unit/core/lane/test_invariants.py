@@ -72,7 +72,8 @@ def looked_at_too_late(rig: Rig) -> None:
 
 
 def lost_record(rig: Rig) -> None:
-    assert rig.lane.ready.take_of([ORDERS, OTHER]) or rig.lane._waiting._withheld.pop(ORDERS)
+    ready = rig.lane.ready
+    assert ready.take_back(ORDERS) or ready.take_back(OTHER) or rig.lane._waiting._withheld.pop(ORDERS)
 
 
 def twice(rig: Rig) -> None:
@@ -193,9 +194,9 @@ def test_a_breach_is_seen(breach: Callable[[Rig], None]) -> None:
 # --- who has one -----------------------------------------------------------------------------------------------------
 
 STATELESS = {"BlockedPartitions", "CommitResults", "Decisions", "RelayBulk", "ShownLane"} | {
-    *("LaneTimer", "ProbeTurns", "Flow", "TopicFlows", "OpenSettlements")
+    *("LaneTimer", "Flow", "TopicFlows", "OpenSettlements")
 }
-"""Classes that only act on others' state, and five whose state nothing else depends on: a wake-up that comes too early
+"""Classes that only act on others' state, and four whose state nothing else depends on: a wake-up that comes too early
 does no harm, neither does another turn, the flows check their flows, and people may decide what they like."""
 
 

@@ -92,7 +92,7 @@ def test_what_waits_of_a_key_is_taken_with_the_record_that_is_next() -> None:
 def test_the_next_of_a_key_is_ready_only_when_it_is_let_go() -> None:
     waiting = WaitingRecords(1 << 20, "key", named=True)
     waiting.release_run([record(offset, key=b"a") for offset in (0, 1)])
-    waiting.ready.take()
+    waiting.ready.pick(record(0, key=b"a"))
     following = waiting.next_of(record(0, key=b"a"))
     assert following is not None
     assert list(waiting.ready) == []

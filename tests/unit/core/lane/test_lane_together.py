@@ -165,7 +165,7 @@ def test_together_comes_to_what_one_by_one_comes_to(told: list[Outcome], gap: in
         ends.append(
             (
                 rig.gate.in_flight,
-                (rig.gate.pace.state, rig.gate.pace.limit, rig.gate.pace.throttle_cut.others),
+                (rig.gate.pace.state, rig.gate.pace.limit, rig.gate.pace.answers.others),
                 rig.part().tracker.snapshot(),
                 rig.lane.ownership.load,
                 dict(rig.lane.counters.deliveries),

@@ -183,7 +183,7 @@ def test_after_any_story_all_partitions_go_on_and_only_what_lasts_is_left(
 
 
 def slow(rig: Rig, on: bool) -> None:
-    rig.gate.pace.slowed = on
+    rig.gate.pace.outage.slowed = on
 
 
 def retry(rig: Rig, on: bool, sources: Collection[Partition] = PARTS[:2]) -> None:

@@ -38,7 +38,7 @@ def memory_of(
 ) -> tuple[LaneMemory, dict[Partition, LanePartition]]:
     """The memory of a lane of these partitions, and they."""
     pace, partitions = Pace(8), dict[Partition, LanePartition]()
-    pace.slowed = slowed
+    pace.outage.slowed = slowed
     memory = LaneMemory(room, partitions, pace, ordered=ordered)
     for source, part in parts.items():
         one = partitions[source] = LanePartition(source, 1, ProgressTracker(Progress(0)), None, "main")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconsume.sidecar.core.lane.in_place_queues import OrderBy
-from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.pace.rates import TopicTerms
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.rates import Rate
 from reconsume.topics.retry_headers import RetryState

@@ -9,7 +9,7 @@ import pytest
 
 from reconsume.sidecar.core.lane.in_place_queues import OrderBy
 from reconsume.sidecar.core.lane.room_shares import LOOK_AT_MOST_MS, LOOK_EVERY_MS
-from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.pace.rates import TopicTerms
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.topics.rates import Rate
 from tests.sim.rig import Rig

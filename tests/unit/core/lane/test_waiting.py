@@ -68,9 +68,9 @@ def test_what_was_tried_in_place_stays_because_its_count_is_kept_nowhere_else() 
 
 def test_a_done_record_lets_the_next_of_its_key_go() -> None:
     waiting = filled()
-    turn = waiting.ready.take()
-    assert turn is not None
-    waiting.done(turn[1])
+    first = next(waiting.ready.of(ORDERS))
+    waiting.ready.pick(first)
+    waiting.done(first)
     assert ways(waiting, ORDERS) == ALL | {"ready": [1], "behind": []}
 
 

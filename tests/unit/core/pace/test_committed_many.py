@@ -54,7 +54,7 @@ def all_out(pace: Pace, *lanes: tuple[Partition, int]) -> tuple[Dispatcher, list
 def seen(dispatcher: Dispatcher, lines: list[Line]) -> tuple[object, ...]:
     dispatcher.check()
     pace = dispatcher.pace
-    return dispatcher.in_flight, [line.out() for line in lines], pace.state, pace.limit, pace.throttle_cut.others
+    return dispatcher.in_flight, [line.out() for line in lines], pace.state, pace.limit, pace.answers.others
 
 
 PACES: dict[str, Callable[[], Pace]] = {

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.outcome import COMMITTED
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
-from reconsume.sidecar.core.pace.limits import DeliveryLimits, LimitFacts
 from reconsume.sidecar.core.pace.pace import Pace
-from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.pace.rates import DeliveryLimits, LimitFacts, TopicTerms
 from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.topics.rates import Rate
@@ -201,9 +200,9 @@ def test_whatever_comes_no_limit_is_passed_and_nothing_that_may_go_stays(
         went = told + out
         assert places is None or out <= places
         assert rate is None or went <= ms * rate / 1_000
-        (limit,) = () if gate.limits.topics is None else gate.limits.topics.all()
+        (limit,) = gate.limits.topics.values()
         waits = [one for one in (*main.ready, *retry.ready) if topic_of(one) == SLOW]
-        assert not waits or limit.room() < 1 or gate.in_flight >= 16 - unit, "it waits for a limit, or for a place"
+        assert not waits or limit.room(ms) < 1 or gate.in_flight >= 16 - unit, "it waits for a limit, or for a place"
 
 
 def test_a_topic_that_had_nothing_to_send_for_long_goes_on_with_a_second_of_its_rate_and_no_more() -> None:
@@ -226,7 +225,7 @@ def test_a_topic_that_had_nothing_to_send_for_long_goes_on_with_a_second_of_its_
 
 def test_only_a_limited_topic_has_flows_of_its_own_within_a_partition_of_others() -> None:
     """The key of a flow must be one that a partition's flows are looked for by, or they are never dropped."""
-    limits = DeliveryLimits(terms={SLOW: TopicTerms(concurrency=1)}).topics
+    limits = DeliveryLimits(terms={SLOW: TopicTerms(concurrency=1)})
     retried = {
         topic: replace(record(source=LEVEL), retry_state=RetryState(f"{topic}:0:1", topic, 1)) for topic in (SLOW, FAST)
     }

@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 
 from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Committed, Failed, Outcome, Rejected, Throttled
 from reconsume.sidecar.core.pace.pace import (
+    CUT_EVERY_MS,
     LAST_PROBE_MS,
     LONGEST_PAUSE_MS,
+    SURE,
     THROTTLE_HANGS_MS,
     Cause,
     Change,
     Pace,
     State,
 )
-from reconsume.sidecar.core.pace.throttle_cut import CUT_EVERY_MS, SURE
 from reconsume.sidecar.core.record import NEVER, Record
 from tests.sim.samples import record
 from tests.support.sidecar.paces import AWAY, BAD, BUSY, RECORD, at, paced, probe, probing

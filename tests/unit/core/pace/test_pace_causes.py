@@ -145,7 +145,7 @@ def test_a_word_of_the_health_url_that_has_turned_bad_no_longer_excuses_failures
     pace.unhealthy("http-503", at(2))
     for offset in (1, 2, 3):
         pace.note(record(offset), BAD, at(3))
-    assert (pace.limit, pace.doubted > 0) == (0, True)
+    assert (pace.state, pace.limit, pace.unsure) == (State.OPEN, 0, True)
 
 
 def test_a_probe_that_ends_is_no_probe_any_more() -> None:

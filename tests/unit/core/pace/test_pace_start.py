@@ -70,7 +70,7 @@ def test_while_places_are_free_time_alone_lets_no_more_out() -> None:
 @pytest.mark.parametrize("full", [1, 8])
 def test_a_full_row_asks_the_health_url_and_waits_for_its_word(full: int) -> None:
     pace, asked = guarded(full), []
-    pace.ask = lambda: asked.append(pace.limit)
+    pace.health.ask = lambda: asked.append(pace.limit)
     row(pace, WELL_FOR_MS)
     row(pace, WELL_FOR_MS)
     assert asked == [0]
@@ -89,7 +89,7 @@ def test_a_service_that_says_it_is_well_goes_on_at_the_pace_that_was() -> None:
 
 def test_the_word_of_the_health_url_holds_for_a_while() -> None:
     pace, asked = guarded(8), []
-    pace.ask = lambda: asked.append(True)
+    pace.health.ask = lambda: asked.append(True)
     for steady in range(0, WELL_FOR_MS, 100):
         row(pace, steady)
     assert (asked, pace.limit) == ([], 8)

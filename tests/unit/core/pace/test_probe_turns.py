@@ -1,22 +1,16 @@
 """Partitions in turn: who is probed next."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent
+from reconsume.sidecar.core.outcome import NotSent
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
-from reconsume.sidecar.core.pace.pace import Pace, State
-from reconsume.sidecar.core.pace.probe_turns import ProbeTurns
-from reconsume.sidecar.core.pace.shares import MostPlaces
+from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
-from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.record import Now, Partition, Record
 from tests.sim.samples import record
 from tests.support.sidecar.paces import at
 
 P = [Partition("orders", number) for number in range(5)]
-FREE = MostPlaces(NEVER, NEVER, NEVER)
-"""Nobody has so many places."""
 
 
 def of(*numbers: int) -> ReadyFlows:
@@ -25,38 +19,6 @@ def of(*numbers: int) -> ReadyFlows:
     for offset, number in enumerate(numbers):
         ready.append(record(offset, source=P[number]))
     return ready
-
-
-def numbers(ready: ReadyFlows) -> list[int]:
-    """The partitions of the records in the order in which they are taken, until none is left."""
-    return [taken[1].source.number for taken in iter(ready.take, None)]
-
-
-def test_one_of_each_partition_comes_in_turn() -> None:
-    ready = of(0, 0, 0, 0, 1, 2, 1)
-    ProbeTurns().deal(ready, FREE)
-    assert numbers(ready) == [0, 1, 2, 0, 1, 0, 0]
-
-
-def test_the_partition_that_was_probed_least_recently_comes_first() -> None:
-    turns, ready = ProbeTurns(), of(0, 0, 1, 2)
-    turns.took(P[2])
-    turns.took(P[0])
-    turns.deal(ready, FREE)
-    assert numbers(ready) == [1, 2, 0, 0]
-
-
-@given(st.lists(st.integers(0, 2), max_size=20), st.lists(st.integers(0, 2), max_size=5))
-def test_nothing_is_lost_and_a_partitions_own_order_stays(sources: list[int], probed: list[int]) -> None:
-    turns, ready = ProbeTurns(), of(*sources)
-    for number in probed:
-        turns.took(P[number])
-    turns.deal(ready, FREE)
-    after = [taken[1] for taken in iter(ready.take, None)]
-    assert sorted(one.offset for one in after) == list(range(len(sources)))
-    for place in P:
-        own = [one.offset for one in after if one.source is place]
-        assert own == sorted(own)
 
 
 class Lane:
@@ -99,34 +61,26 @@ def test_probes_take_lanes_and_partitions_in_turn() -> None:
     assert probes(gate, lanes, 8) == [(0, 0), (1, 3), (0, 1), (1, 4), (0, 2), (1, 3), (0, 0), (1, 4)]
 
 
+def test_of_two_topics_the_one_that_was_probed_least_recently_comes_first() -> None:
+    gate, ready = Dispatcher(Pace(8)), ReadyFlows()
+    for topic in ("bills", "orders"):
+        ready.append(record(0, source=Partition(topic, 0)))
+    lane = Lane(gate, ready)
+    gate.pace.note(record(99), NotSent("refused"), at(0))
+    topics = []
+    for _ in range(4):
+        gate.pace.tick(at(gate.pace.probe_at_ms), gate.in_flight)
+        gate.dispatch(at(0))
+        topics.append(lane.out[-1].source.topic)
+        gate.answered(lane.out[-1], NotSent("refused"), at(gate.pace.probe_at_ms))
+        ready.put_first([lane.out.pop()])
+    assert topics == ["bills", "orders"] * 2
+
+
 def test_a_partition_that_sends_nothing_loses_its_turn() -> None:
     gate = Dispatcher(Pace(8))
     lanes = [Lane(gate, of(0, 0, 1, 2), kept=(0,))]
     assert probes(gate, lanes, 4) == [(0, 1), (0, 2), (0, 1), (0, 2)]
-
-
-def test_when_a_probe_opens_the_pace_the_partitions_are_still_dealt() -> None:
-    """What was dealt for the probe stays so: the slow start goes on with the partitions in turn."""
-    gate = Dispatcher(Pace(8, failures=3))
-    for offset in range(3):
-        gate.pace.note(record(offset), Failed("http-500"), at(0))
-    lane = Lane(gate, of(0, 0, 0, 1, 2))
-    gate.pace.tick(at(gate.pace.probe_at_ms), 0)
-    gate.dispatch(at(0))
-    gate.answered(lane.out[0], COMMITTED, at(200))
-    gate.dispatch(at(200))
-    assert gate.pace.state is State.OPEN
-    assert [one.source.number for one in lane.out] == [0, 1, 2]
-
-
-def test_of_two_topics_the_one_that_was_probed_least_recently_comes_first() -> None:
-    turns, ready = ProbeTurns(), ReadyFlows()
-    for topic in ("bills", "orders"):
-        ready.append(record(0, source=Partition(topic, 0)))
-    turns.took(Partition("orders", 0))
-    turns.took(Partition("bills", 0))
-    turns.deal(ready, FREE)
-    assert [taken[1].source.topic for taken in iter(ready.take, None)] == ["orders", "bills"]
 
 
 def probed_beside(hung: Partition, places: int, *others: Partition) -> list[Partition]:

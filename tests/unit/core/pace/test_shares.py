@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from reconsume.sidecar.core.outcome import COMMITTED
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
-from reconsume.sidecar.core.pace.shares import FEWEST, divide, next_flow
 from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
-from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.record import Now, Partition, Record
 from tests.sim.samples import record
 
 NOW = Now(0, 0)
@@ -258,15 +257,61 @@ def test_each_flow_begins_within_two_rounds_of_the_others(flows: set[Partition],
     assert max(Counter(service.begun).values()) <= 2 * places
 
 
-def test_where_the_share_is_small_the_third_topic_waits_for_one_of_two() -> None:
-    """Two may have one place each although the share is one; with three, shares would mean nothing (contract 8.8)."""
-    ready = ReadyFlows()
-    for offset, source in enumerate((A, B, C)):
-        ready.append(record(offset, source=source))
-    divide([ready], 1, 1, 3)
-    for _ in range(FEWEST):
-        ready.most = NEVER
-        flow = next_flow(ready)
-        assert flow is not None
-        ready.sent(flow)
-    assert next_flow(ready) is None
+@pytest.mark.parametrize(
+    ("places", "unit", "alone"),
+    [
+        (15, 1, 14),
+        (16, 1, 14),
+        (31, 1, 28),  # of 31 requests three are left free
+        (39, 20, 39),  # one whole request
+        (40, 20, 20),
+        (330, 20, 290),
+    ],
+)
+def test_one_request_in_eight_is_never_taken_by_one_topic_alone(places: int, unit: int, alone: int) -> None:
+    service = Service(places, [A, B], unit=unit)
+    service.come(A, 2 * places)
+    assert service.of(A) == alone
+
+
+@pytest.mark.parametrize(("places", "unit", "alone"), [(8, 1, 7), (40, 20, 20), (39, 20, 39), (60, 20, 40)])
+def test_one_partition_leaves_a_request_to_another_of_its_topic(places: int, unit: int, alone: int) -> None:
+    service = Service(places, [A, A1], unit=unit)
+    service.come(A, 2 * places)
+    assert service.of(A) == alone
+
+
+@pytest.mark.parametrize(
+    ("places", "share", "flows", "out"),
+    [
+        (10, 50, (A,), (10,)),
+        (10, 50, (A, B), (5, 5)),
+        (33, 50, (A, A1, B, C), (5, 5, 10, 10)),
+        (12, 50, (A, LEVEL), (6, 6)),
+        (12, 25, (A, LEVEL), (9, 3)),
+        (16, 25, (A, B, LEVEL, READY), (6, 6, 2, 2)),
+        (8, 50, (A, A1), (4, 4)),
+        (2, 50, (A, A1), (1, 1)),
+    ],
+)
+def test_the_places_are_divided_by_lane_topic_and_partition(
+    places: int, share: int, flows: tuple[Partition, ...], out: tuple[int, ...]
+) -> None:
+    fresh, retries = ([one for one in flows if (one in RETRIES) is of_level] for of_level in (False, True))
+    service = Service(places, fresh, retries, share=share)
+    for source in flows:
+        service.come(source, 1_000)
+    for _ in range(20 * places):
+        service.answer()
+    assert tuple(map(service.of, flows)) == out
+
+
+def test_a_hung_level_does_not_stop_another_one_although_the_retries_have_one_place() -> None:
+    service = Service(4, [A], RETRIES, share=25)
+    service.come(A, 500)
+    service.come(LEVEL, 1)
+    while service.of(LEVEL) == 0:
+        service.answer()
+    service.come(READY, 10)
+    while service.begun.count(READY) < 10:
+        assert service.answer(hung={LEVEL})

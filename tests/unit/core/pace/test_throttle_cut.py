@@ -11,15 +11,16 @@ from typing import NamedTuple
 import pytest
 
 from reconsume.sidecar.core.outcome import COMMITTED, Throttled
-from reconsume.sidecar.core.pace.pace import Pace, State
-from reconsume.sidecar.core.pace.throttle_cut import (
+from reconsume.sidecar.core.pace.pace import (
     ALL,
     CUT_EVERY_MS,
     FREE,
     LEAST,
     PATIENCE_MS,
     SURE,
-    ThrottleCut,
+    Answers,
+    Pace,
+    State,
     cut_of,
 )
 from tests.sim.samples import record
@@ -113,14 +114,14 @@ def test_after_a_long_calm_a_busy_service_is_noticed_within_two_rounds() -> None
 
 def test_rounds_that_cut_nothing_make_no_later_round_longer() -> None:
     """An outage may have left a smaller limit meanwhile: a round is as long as that limit, not as the former one."""
-    throttle_cut, asked = ThrottleCut(), 0
+    answers, asked = Answers(), 0
     for steady_ms in range(200):
-        throttle_cut.others = 19
-        assert throttle_cut.throttled(4 * LEAST, steady_ms) == 0
+        answers.others = 19
+        assert answers.throttled(4 * LEAST, steady_ms) == 0
     cut = 0.0
     while not cut:
-        throttle_cut.others, asked = 1, asked + 1
-        cut = throttle_cut.throttled(LEAST, 300 + asked)
+        answers.others, asked = 1, asked + 1
+        cut = answers.throttled(LEAST, 300 + asked)
     assert 2 * asked <= LEAST + 2
 
 
@@ -141,15 +142,14 @@ class Asked(NamedTuple):
 
 def cuts(*rows: Asked) -> list[tuple[int, float]]:
     """Return the number of each answer that asked and led to a cut, from 1, and the cut."""
-    throttle_cut, number, cut = ThrottleCut(), 0, list[tuple[int, float]]()
+    answers, number, cut = Answers(), 0, list[tuple[int, float]]()
     for row in rows:
         for _ in range(row.count):
-            throttle_cut.others += row.others
+            answers.others += row.others
             number += 1
-            if part := throttle_cut.throttled(row.limit, row.ms):
+            if part := answers.throttled(row.limit, row.ms):
                 cut.append((number, part))
-            throttle_cut.check()
-            assert throttle_cut.others == 0
+            assert answers.others == 0
     return cut
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import defaultdict, deque
 
 import pytest
 from hypothesis import given
@@ -10,149 +10,134 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.invariant import BrokenInvariantError
+from reconsume.sidecar.core.outcome import COMMITTED
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
-from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.core.record import Now, Partition, Record
 from tests.sim.samples import record
 
+NOW = Now(0, 0)
 SOURCES = tuple(Partition(topic, number) for topic in ("orders", "bills") for number in (0, 1))
-WHICH = st.sampled_from(SOURCES)
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("append"), WHICH, st.integers(1, 3)),
-        st.tuples(st.just("extend"), WHICH, st.integers(0, 3)),
-        st.tuples(st.just("put_first"), WHICH, st.integers(0, 3)),
-        st.tuples(st.just("take"), WHICH, st.integers(1, 3)),
-        st.tuples(st.just("take_of"), WHICH, st.integers(1, 2)),
-        st.tuples(st.just("sent"), WHICH, st.just(0)),
-        st.tuples(st.just("ended"), WHICH, st.just(0)),
-        st.tuples(st.just("take_back"), WHICH, st.just(0)),
-        st.tuples(st.just("drop"), WHICH, st.just(0)),
-    ),
-    max_size=40,
-)
+WHAT = ("append", "extend", "put_first", "send", "answer", "take_back", "pick", "drop")
+STEPS = st.lists(st.tuples(st.sampled_from(WHAT), st.sampled_from(SOURCES), st.integers(0, 3)), max_size=40)
 
 
-class Lines:
-    """A queue of records for each partition, with what is out of it: what the flows are compared with."""
+class Line:
+    """A lane with a queue of records for each partition, which its flows are compared with."""
 
-    def __init__(self) -> None:
-        self.flows = ReadyFlows()
-        self.records: dict[Partition, deque[Record]] = {source: deque() for source in SOURCES}
-        self.out = Counter[Partition]()
+    has_open = True
+
+    def __init__(self, places: int) -> None:
+        self.gate, self.ready = Dispatcher(Pace(places)), ReadyFlows()
+        self.gate.join(self)
+        self.queues: dict[Partition, deque[Record]] = defaultdict(deque)
+        self.out: list[Record] = []
         self._offset = 0
+
+    def send(self, record: Record, now: Now) -> bool:
+        assert record == self.queues[record.source].popleft(), "a partition keeps its order"
+        self.out.append(record)
+        return True
+
+    def answered_in_bulk(self, now: Now) -> None:
+        """Nothing is answered in batches here."""
 
     def fresh(self, source: Partition, count: int) -> list[Record]:
         offsets = range(self._offset, self._offset + count)
         self._offset += count
         return [replace(record(offset, source=source), again=int(offset % 3 == 0)) for offset in offsets]
 
-    def take(self) -> None:
-        turn = self.flows.take()
-        assert (turn is None) == (not any(self.records.values()))
-        if turn is not None:
-            flow, taken = turn
-            assert taken == self.records[flow.source].popleft()
-
-    def end(self, source: Partition) -> None:
-        if self.out[source]:
-            self.flows.ended(self.flows.flows[source])
-            self.out[source] -= 1
+    def answer(self, count: int) -> None:
+        for one in self.out[:count]:
+            self.gate.answered(one, COMMITTED, NOW)
+        del self.out[:count]
 
     def play(self, what: str, source: Partition, count: int) -> None:
-        flows, own, new = self.flows, self.records[source], self.fresh(source, count)
+        ready, queue, new = self.ready, self.queues[source], self.fresh(source, count)
         match what:
             case "append":
                 for one in new:
-                    flows.append(one)
-                own.extend(new)
+                    ready.append(one)
+                queue.extend(new)
             case "extend":
-                flows.extend(new)
-                own.extend(new)
+                ready.extend(new)
+                queue.extend(new)
             case "put_first":
-                flows.put_first(new)
-                own.extendleft(reversed(new))
-            case "take":
-                self.take()
-            case "take_of" | "sent":
-                taken = flows.take_of((source,))
-                assert (None if taken is None else taken[1]) == (own.popleft() if own else None)
-                if taken is not None and what == "sent":
-                    flows.sent(taken[0])
-                    self.out[source] += 1
-            case "ended":
-                self.end(source)
+                ready.put_first(new)
+                queue.extendleft(reversed(new))
+            case "send":
+                self.gate.dispatch(NOW)
+                assert self.gate.in_flight > 0 or not ready
+            case "answer":
+                self.answer(count)
             case "take_back":
-                assert flows.take_back(source) == [one for one in own if not one.again]
-                self.records[source] = deque(one for one in own if one.again)
+                assert ready.take_back(source) == [one for one in queue if not one.again]
+                self.queues[source] = deque(one for one in queue if one.again)
+            case "pick":
+                if queue:
+                    ready.pick(queue.pop())
             case _:
-                flows.drop((source,))
-                own.clear()
+                ready.drop((source,))
+                queue.clear()
 
 
-@given(STEPS)
+@given(STEPS, st.integers(1, 12))
 def test_a_partition_keeps_the_order_of_its_records_whatever_comes_goes_and_is_taken_back(
-    steps: list[tuple[str, Partition, int]],
+    steps: list[tuple[str, Partition, int]], places: int
 ) -> None:
-    lines = Lines()
+    line = Line(places)
     for what, source, count in steps:
-        lines.play(what, source, count)
-        lines.flows.check()
-        ready = list(lines.flows)
-        assert len(lines.flows) == len(ready)
-        for one, records in lines.records.items():
-            assert [ready_one for ready_one in ready if ready_one.source == one] == list(records)
-            assert lines.flows.has(one) == bool(records)
-    while any(lines.records.values()):
-        lines.take()
-    assert lines.flows.take() is None
+        line.play(what, source, count)
+        line.gate.check()
+        line.ready.check()
+        assert len(line.ready) == sum(map(len, line.queues.values()))
+        for one, queue in line.queues.items():
+            assert list(line.ready.of(one)) == list(queue)
+            assert line.ready.has(one) == bool(queue)
+    while any(line.queues.values()):
+        line.play("answer", SOURCES[0], places)
+        line.play("send", SOURCES[0], 0)
+    assert not line.ready
 
 
-def taken(flows: ReadyFlows, count: int) -> list[tuple[str, int]]:
-    """Topic and partition of the next records that are taken."""
-    turns = [flows.take() for _ in range(count)]
-    return [(turn[1].source.topic, turn[1].source.number) for turn in turns if turn is not None]
+def sent(line: Line, count: int) -> list[tuple[str, int]]:
+    """Topic and partition of the next records that go, one at a time."""
+    turns = []
+    for _ in range(count):
+        line.gate.dispatch(NOW)
+        turns.append((line.out[-1].source.topic, line.out[-1].source.number))
+        line.play("answer", SOURCES[0], 1)
+    return turns
 
 
 def test_topics_take_turns_and_partitions_within_the_turn_of_their_topic() -> None:
-    flows = ReadyFlows()
+    line = Line(1)
     for source in SOURCES[:3]:
-        flows.extend([record(offset, source=source) for offset in range(9)])
-    assert taken(flows, 6) == [("orders", 0), ("bills", 0), ("orders", 1), ("bills", 0), ("orders", 0), ("bills", 0)]
+        line.play("extend", source, 9)
+    assert sent(line, 6) == [("orders", 0), ("bills", 0), ("orders", 1), ("bills", 0), ("orders", 0), ("bills", 0)]
 
 
 def test_a_flow_that_begins_late_has_its_turn_after_one_record_of_each_other() -> None:
-    flows = ReadyFlows()
-    flows.extend([record(offset, source=SOURCES[0]) for offset in range(1_000)])
-    flows.extend([record(offset, source=SOURCES[1]) for offset in range(1_000)])
-    taken(flows, 7)
-    flows.append(record(0, source=SOURCES[2]))
-    assert ("bills", 0) in taken(flows, 2)
+    line = Line(1)
+    line.play("extend", SOURCES[0], 1_000)
+    line.play("extend", SOURCES[1], 1_000)
+    sent(line, 7)
+    line.play("append", SOURCES[2], 1)
+    assert ("bills", 0) in sent(line, 2)
 
 
-def test_of_several_partitions_the_first_that_has_a_record_gives_it() -> None:
-    flows = ReadyFlows()
-    flows.extend([record(0, source=SOURCES[0]), record(1, source=SOURCES[0])])
-    flows.append(record(7, source=SOURCES[1]))
-    turn = flows.take_of((SOURCES[2], SOURCES[1], SOURCES[0]))
-    assert turn is not None
-    assert turn[1] == record(7, source=SOURCES[1])
-    assert flows.take_of((SOURCES[1],)) is None
-    assert [one.offset for one in flows] == [0, 1]
-
-
-def test_a_flow_that_is_given_up_is_forgotten_when_nothing_of_it_is_out() -> None:
-    flows = ReadyFlows()
-    flows.append(record(0))
-    turn = flows.take()
-    assert turn is not None
-    flows.sent(turn[0])
-    flows.drop((turn[0].source,))
-    flows.check()
-    assert flows.topics["orders"].out == 1
-    flows.ended(turn[0])
-    flows.check()
-    assert not flows.topics
-    assert not flows.flows
+def test_a_partition_that_is_released_is_forgotten_when_nothing_of_it_is_in_flight() -> None:
+    line = Line(8)
+    line.play("append", SOURCES[0], 1)
+    line.gate.dispatch(NOW)
+    line.play("drop", SOURCES[0], 0)
+    line.ready.check()
+    assert line.ready.topics["orders"].out == 1
+    line.play("answer", SOURCES[0], 1)
+    line.ready.check()
+    assert not line.ready.topics
+    assert not line.ready.flows
 
 
 def test_a_turn_too_few_is_seen() -> None:

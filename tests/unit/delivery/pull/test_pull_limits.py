@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.outcome import Outcome
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
-from reconsume.sidecar.core.pace.limits import DeliveryLimits
 from reconsume.sidecar.core.pace.pace import Pace
-from reconsume.sidecar.core.pace.topic_limits import TopicTerms
+from reconsume.sidecar.core.pace.rates import DeliveryLimits, TopicTerms
 from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
 from reconsume.sidecar.core.record import Now, Partition, Record
 from reconsume.sidecar.delivery.pull.queue import PullQueue
