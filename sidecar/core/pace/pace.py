@@ -385,7 +385,7 @@ class Pace:
             case Failed(asked=False):
                 if self.outage.fails(record, now):
                     self._streak_is_full(now, f"{self.outage.streak} failures in a row, the last {outcome.reason}")
-                elif self.limit < self.full and self.state is State.OPEN and outcome.label == ANSWERED:
+                elif 0 < self.limit < self.full and self.state is State.OPEN and outcome.label == ANSWERED:
                     self._grow(now)
             case Cancelled():
                 pass

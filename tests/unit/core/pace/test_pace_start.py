@@ -113,6 +113,17 @@ def test_late_answers_do_not_disturb_the_question(late: Outcome) -> None:
     assert pace.limit == 8
 
 
+def test_the_rest_of_a_failed_batch_does_not_disturb_the_question() -> None:
+    """The records of one answer come with one and the same time, so they are one failure of the row."""
+    pace, once = guarded(8), at(WELL_FOR_MS + 1)
+    pace.note(record(1), BAD, at(WELL_FOR_MS))
+    pace.note(record(2), BAD, at(WELL_FOR_MS))
+    for offset in range(3, 35):
+        pace.note(record(offset), BAD, once)
+        pace.check()
+    assert (pace.state, pace.limit, pace.unsure) == (State.OPEN, 0, True)
+
+
 @pytest.mark.parametrize(("full", "then"), [(2, 2), (100, 8)])
 def test_a_new_full_number_while_the_health_url_is_asked_holds_afterwards(full: int, then: int) -> None:
     pace = guarded(8)
