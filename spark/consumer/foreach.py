@@ -6,7 +6,7 @@ must be idempotent. Copies, events and progress are written in transactions (`tr
 batch counts no attempt twice.
 
 All of this is on the driver, in one thread; `workers.py` handles the rows. What reaches the driver of a batch is one
-row for each source partition: its counts, where it ends, and the notes of its tasks, by which `BatchLog` says why
+`Tally` for each task and source partition: its counts, where it ends, and the notes by which `BatchLog` says why
 records fail. `write_rows` of `rows.py` comes to the same `settle`.
 """
 
@@ -20,16 +20,14 @@ from typing import NamedTuple, TypeAlias
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
-from pyspark.sql.types import Row
 
 from reconsume.spark.consumer.client import native_client
 from reconsume.spark.consumer.following import PolicyFollower
-from reconsume.spark.consumer.handling import ODD_KINDS, OUTCOMES, PASSED_OVER, BatchHandler, Handler, Note
+from reconsume.spark.consumer.handling import ODD_KINDS, BatchHandler, Handler, Note
 from reconsume.spark.consumer.metrics import QueryMetrics, metrics_at
 from reconsume.spark.consumer.rules import Rules
-from reconsume.spark.consumer.transactions import BatchWriter, Done, End
-from reconsume.spark.consumer.workers import BATCH_TIME, COLUMNS, Works, died, works_of
+from reconsume.spark.consumer.transactions import BatchWriter, Done, End, Source
+from reconsume.spark.consumer.workers import BATCH_TIME, COLUMNS, Tally, Works, died, tallies_in, works_of
 
 STOP_SHARE = 0.5
 """The default `stop_share`: a fraction of a batch's main records."""
@@ -37,8 +35,6 @@ STOP_COUNT = 100
 """The default `stop_count`: a number of main records."""
 LOG_EVERY = 60.0
 """Seconds between two lines about the same class of failures or the same kind of odd verdicts."""
-AGES = ("waited", "late")
-"""The ages in a result, of which `Counts` has the greatest."""
 MOST_LOGGED, MOST_NOTES = 1_000, 1_000
 """Classes whose last line is remembered, and notes of a batch that are taken."""
 
@@ -203,7 +199,7 @@ def settle(
     # Counts, checks and writes read the results. Without `persist` each of them would call the handlers.
     results = results.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        counts, notes, ends = count(results, batch)
+        counts, notes, ends = count(tallies_in(results), batch)
         if log is not None:
             log.take(counts, notes)
         check(results)
@@ -246,36 +242,24 @@ def check_frame(names: Collection[str], speculation: str | None) -> None:
         raise ValueError("spark.speculation runs a slow task twice, and with it its handlers: switch it off")
 
 
-def count(results: DataFrame, batch: int) -> tuple[Counts, list[Note], list[End]]:
-    """Handle all rows and return the counts, notes of the tasks, and where the batch ends in each source partition.
-
-    One row for each source partition reaches the driver, whatever the size of the batch.
-    """
-    outcomes = [
-        f.count_if(f.col("outcome") == name).alias(name) for name in (*OUTCOMES.values(), PASSED_OVER, "refused")
-    ]
-    flags = [f.count_if(f.col(name)).alias(name) for name in ("failed", "fresh")]
-    flags.append(f.count_if(f.col("fresh") & f.col("failed")).alias("fresh_failed"))
-    kinds = [f.count_if(f.col("odd") == kind).alias(kind) for kind in ODD_KINDS]
-    ages = [f.max(name).alias(f"{name}_ms") for name in AGES]
-    notes = f.slice(f.collect_list("note"), 1, MOST_NOTES).alias("notes")
-    end = [(f.max("offset") + 1).alias("until"), f.max("timestamp").alias("at"), f.sum("number").alias("writes")]
-    # In one partition: what is left of a row is small, and Spark's default would be 200 tasks.
-    narrow = results.select("topic", "partition", "offset", "timestamp", "r.*").drop("writes").repartition(1)
-    rows = narrow.groupBy("topic", "partition").agg(*outcomes, *flags, *kinds, *ages, notes, *end).collect()
+def count(tallies: Iterable[Tally], batch: int) -> tuple[Counts, list[Note], list[End]]:
+    """Return the counts of a batch, notes of its tasks, and where it ends in each source partition."""
     sums: Counter[str] = Counter()
-    oldest = dict.fromkeys((f"{name}_ms" for name in AGES), 0)
-    task_notes: list[Note] = []
-    ends: list[End] = []
-    for row in map(Row.asDict, rows):
-        task_notes += [Note(note["key"], note["text"]) for note in row.pop("notes")]
-        ends.append(End(*(row.pop(name) for name in End._fields)))
-        oldest = {name: max(age, row.pop(name)) for name, age in oldest.items()}
-        sums.update(row)
-    odd_kinds = {kind: number for kind in ODD_KINDS if (number := sums.pop(kind, 0))}
-    writes = sum(end.writes for end in ends)
-    counts = Counts(batch, **sums, odd=sum(odd_kinds.values()), writes=writes, odd_kinds=odd_kinds, **oldest)
-    return counts, task_notes[:MOST_NOTES], ends
+    notes: list[Note] = []
+    ends: dict[Source, End] = {}
+    waited = late = 0
+    for tally in tallies:
+        sums.update(tally.numbers)
+        notes += tally.notes
+        waited, late = max(waited, tally.waited), max(late, tally.late)
+        end = ends.get(source := (tally.topic, tally.partition), End(*source, 0, -1))
+        ends[source] = End(*source, max(end.until, tally.until), max(end.at, tally.at), end.writes + tally.writes)
+    odd_kinds = {kind: number for kind in ODD_KINDS if (number := sums[kind])}
+    numbers = {name: number for name, number in sums.items() if name in Counts._fields}
+    ages = {"waited_ms": waited, "late_ms": late}
+    writes = sum(end.writes for end in ends.values())
+    counts = Counts(batch, **numbers, odd=sum(odd_kinds.values()), writes=writes, odd_kinds=odd_kinds, **ages)
+    return counts, notes[:MOST_NOTES], list(ends.values())
 
 
 class BatchLog:

@@ -15,7 +15,7 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import IntegerType, LongType, Row, ShortType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, ShortType, StringType, StructField, StructType
 
 from reconsume.spark.consumer.client import native_client
 from reconsume.spark.consumer.foreach import STOP_COUNT, STOP_SHARE, Counts, StopAt, settle
@@ -33,7 +33,7 @@ from reconsume.spark.consumer.record import for_handler, parse
 from reconsume.spark.consumer.rules import Rules
 from reconsume.spark.consumer.transactions import BatchWriter
 from reconsume.spark.consumer.verdict import USUAL_RETRY
-from reconsume.spark.consumer.workers import Packed, column_of, columns, pack, results_of
+from reconsume.spark.consumer.workers import AT_ONCE, Handle, Row, columns, on_workers
 from reconsume.topics.durations import parse_duration
 
 PARSED, REASON = "parsed", "reason"
@@ -74,8 +74,9 @@ def due_rows(frame: DataFrame, rules: Rules) -> DataFrame:
         known = for_handler(record)
         return known.id, known.times, known.redrives, known.cycle
 
+    # Spark 4.2 takes the type hints of a function for those of columns, and warns of all others: a lambda has none.
     # Not deterministic for Spark: else it would call the function once for each of the columns, and for the filter.
-    parsed = column_of(attempt, ATTEMPT).asNondeterministic()
+    parsed = f.udf(lambda row: attempt(row), ATTEMPT).asNondeterministic()
     rows = frame.withColumn("attempt", parsed(f.struct(*columns(frame))))
     return rows.where(f.col("attempt").isNotNull()).select(*frame.columns, "attempt.*")
 
@@ -118,19 +119,21 @@ def write_rows(
 
 def all_results(batch: DataFrame, failed: DataFrame, taken: DataFrame, rules: Rules) -> DataFrame:
     """Return the results of a batch's rows (HANDLED is 0) and those of failed and taken rows (1)."""
-    failed_row = [*columns(failed), *(_optional(failed, name) for name in OPTIONAL)]
+    asked = [_optional(failed, name) for name in OPTIONAL]
     results = [
-        results_of(batch.select(*columns(batch)), result_before(rules)).withColumn(HANDLED, f.lit(0)),
-        results_of(failed.select(*failed_row), result_after(rules, failure_of)).withColumn(HANDLED, f.lit(1)),
-        results_of(taken.select(*columns(taken)), result_after(rules, lambda _row: None)).withColumn(HANDLED, f.lit(1)),
+        on_workers(batch, result_before(rules), keeps_all=True).withColumn(HANDLED, f.lit(0)),
+        on_workers(failed, result_after(rules, failure_of), AT_ONCE, *asked, keeps_all=True).withColumn(
+            HANDLED, f.lit(1)
+        ),
+        on_workers(taken, result_after(rules, lambda _row: None), keeps_all=True).withColumn(HANDLED, f.lit(1)),
     ]
-    return reduce(DataFrame.unionByName, results).where(f.col("r").isNotNull())
+    return reduce(DataFrame.unionByName, results)
 
 
 def check_complete(results: DataFrame) -> None:
     """Raise ValueError unless each row that may be handled was handled once."""
-    due = f.when(f.col("r.outcome") == DUE, 1).otherwise(0).alias("due")
-    rows = results.select("topic", "partition", "offset", HANDLED, due).repartition(1)
+    due = f.when(f.col("outcome") == DUE, 1).otherwise(0).alias("due")
+    rows = results.where("tally is null").select("topic", "partition", "offset", HANDLED, due).repartition(1)
     times = rows.groupBy("topic", "partition", "offset").agg(f.sum("due").alias("due"), f.sum(HANDLED).alias(HANDLED))
     first = f.min(f.struct("topic", "partition", "offset", HANDLED))
     [(number, one)] = times.where(f.col("due") != f.col(HANDLED)).agg(f.count(f.lit(1)), first).collect()
@@ -203,27 +206,27 @@ def _delay(text: str | None) -> int | None:
         return None
 
 
-def result_before(rules: Rules) -> Callable[[Row], Packed]:
+def result_before(rules: Rules) -> Handle:
     """Return the function that gives the result of a batch's row: what is written, or DUE if it may be handled."""
 
-    def result(row: Row) -> Packed:
+    def result(row: Row) -> Result:
         now: int = row["now"]
-        return pack(before_handling(parse(read_of(row), rules, now), rules, now) or Result(DUE))
+        return before_handling(parse(read_of(row), rules, now), rules, now) or Result(DUE)
 
-    return result
+    return lambda rows: map(result, rows)
 
 
-def result_after(rules: Rules, outcome_of: Callable[[Row], Outcome]) -> Callable[[Row], Packed | None]:
+def result_after(rules: Rules, outcome_of: Callable[[Row], Outcome]) -> Handle:
     """Return the function that gives the result of a handled row; None for one that may not be handled."""
 
-    def result(row: Row) -> Packed | None:
+    def result(row: Row) -> Result | None:
         now: int = row["now"]
         record = parse(read_of(row), rules, now)
         if before_handling(record, rules, now) is not None:
             return None
-        return pack(after_handling(record, outcome_of(row), rules, now))
+        return after_handling(record, outcome_of(row), rules, now)
 
-    return result
+    return lambda rows: map(result, rows)
 
 
 def _optional(frame: DataFrame, name: str) -> Column:

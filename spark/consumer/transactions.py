@@ -142,7 +142,7 @@ class BatchWriter:
         """The offset that each partition has committed last, and when."""
 
     def write(self, results: DataFrame, ends: Sequence[End]) -> list[Done]:
-        """Write the records of a batch and commit what is due. `results` has the columns of `workers.Work`.
+        """Write the records of a batch and commit what is due. `results` has the columns `workers.RESULTS`.
 
         Raises an error of Spark, with the text of a WriteError, if Kafka does not take them.
         """
@@ -178,8 +178,8 @@ def write_results(results: DataFrame, ends: Sequence[End], work: Callable[..., I
     """Write the records of these source partitions by `work`, which is `write_partitions` with its first arguments."""
     if not ends:
         return []
-    rows = results.where("r.number > 0").select(
-        "topic", "partition", "offset", "timestamp", f.lit(None).cast("bigint").alias("until"), "r.writes"
+    rows = results.where(f.col("writes").isNotNull()).select(
+        "topic", "partition", "offset", "timestamp", f.lit(None).cast("bigint").alias("until"), "writes"
     )
     begins = [Line(end.topic, end.partition, -1, end.at, end.until, None)._asdict() for end in ends]
     listed = f.from_json(f.lit(msgspec.json.encode(begins).decode()), f"ARRAY<STRUCT<{LINE}>>")
@@ -213,7 +213,7 @@ def write_partitions(
 
 
 def unpack(writes: bytes | None) -> list[Written]:
-    """Return the records to write that `workers.pack` has encoded."""
+    """Return the records to write that `workers.results_of` has encoded."""
     return _UNPACK.decode(writes) if writes else []
 
 

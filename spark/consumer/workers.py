@@ -6,14 +6,17 @@ worker has ended: by the handler's `os._exit`, a crash in a C library, or a lack
 same record would end it again at each repetition, and the batch would never end. In a child it ends nothing else, and
 is known afterwards.
 
-Only this module converts between Spark's rows and `handling.py`, which says what a record comes to. The records to
-write are packed into one binary value: for Spark they are opaque, and a thousand headers cost it nothing.
+Only this module converts between Spark's rows and `handling.py`, which says what a record comes to. A row without
+records to write has no result of its own: each task sums up its rows in one `Tally` for each source partition, because
+sums by Spark need a shuffle, which costs a batch of 10 000 rows a third of its time. The records to write are packed
+into one binary value: for Spark they are opaque, and a thousand headers cost it nothing.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -21,18 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    Row,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import TimestampType
 
 from reconsume.spark.consumer.handling import (
     Ask,
@@ -43,7 +35,6 @@ from reconsume.spark.consumer.handling import (
     Note,
     Outcome,
     Result,
-    answers_of,
     ask_all,
     ask_each,
     handle_rows,
@@ -53,7 +44,6 @@ from reconsume.spark.consumer.rules import Rules
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql._typing import UserDefinedFunctionLike
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers", "now")
 """The fields of a row. `timestamp` and `now`, the batch's time, are epoch ms."""
@@ -63,29 +53,11 @@ BATCH_TIME = "batch_time"
 Spark keeps its value in the offset log, so a repeated batch writes the same due times. A clock that is read in the
 batch would not.
 """
-SOURCE = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", LongType()),
-    ]
-)
-"""The columns that tell where a row was read."""
-RESULT = StructType(
-    [
-        StructField("outcome", StringType()),
-        StructField("failed", BooleanType()),
-        StructField("odd", StringType()),
-        StructField("fresh", BooleanType()),
-        StructField("waited", LongType()),
-        StructField("late", LongType()),
-        StructField("note", StructType([StructField("key", StringType()), StructField("text", StringType())])),
-        StructField("number", IntegerType()),
-        StructField("writes", BinaryType()),
-    ]
-)
-"""The fields of `handling.Result`, with the number of records to write, and these as `pack` encodes them."""
+RESULTS = "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, outcome STRING, writes BINARY, tally BINARY"
+"""The columns of a batch's results: where a row was read, its `handling.Result.outcome`, and the records to write; null
+if there are none. In the last rows of a task only `tally` is set."""
+AT_ONCE = 100
+"""Rows that a task turns into records at a time. A batch handler gets all rows of an Arrow batch."""
 
 MAX_DEATHS: Final = 3
 """How many times a record may end its process before it is dead-lettered: the sidecar's `retry.max_deaths`."""
@@ -95,12 +67,13 @@ DIED: Final = "Python worker exited unexpectedly"
 """The message by which Spark reports that a Python worker has ended. An executor that is lost says nothing about a
 record: its machine was taken away, or it was asked for too much memory by anyone."""
 
-Packed: TypeAlias = tuple[Any, ...]
-"""The fields of RESULT."""
+Row: TypeAlias = Mapping[str, Any]
+"""A row of the columns COLUMNS."""
+Handle: TypeAlias = Callable[[Sequence[Row]], Iterable[Result | None]]
+"""A function that returns the result of each row; None: the row is none of the batch's."""
 Work: TypeAlias = Callable[[DataFrame], DataFrame]
-"""A function of a batch's frame. It returns a frame with the columns of SOURCE and `r`, the result of each row."""
+"""A function of a batch's frame. It returns a frame with the columns RESULTS."""
 
-_PACK = msgspec.msgpack.Encoder()
 END_SECONDS = 1.0
 """Seconds that a child may take to end once its pipe is closed."""
 
@@ -114,62 +87,106 @@ class Works(NamedTuple):
     isolated: Work
 
 
-def works_of(handler: Handler | None, batch_handler: BatchHandler | None, rules: Rules) -> Works:
-    """Return how a batch is handled by one of the two handlers. Raises ValueError unless there is exactly one."""
-    if batch_handler is not None and handler is None:
-        # Isolated, each row has a call of its own: what ends the process is then one record.
-        ask_one = ask_each(lambda record: answers_of(batch_handler, [record])[0], Judge(rules))
-        return Works(_by_batch(batch_handler, rules), _by_row(row_handling(ChildProcess(ask_one), rules)))
-    if handler is None or batch_handler is not None:
-        raise ValueError("give either a handler or a batch_handler")
-    ask = ask_each(handler, Judge(rules))
-    return Works(_by_row(row_handling(ask, rules)), _by_row(row_handling(ChildProcess(ask), rules)))
+class Tally(msgspec.Struct):
+    """What the rows of a source partition come to in one task.
 
-
-def row_handling(ask: Ask, rules: Rules) -> Callable[[Row], Packed]:
-    """Return the function that Spark calls for each row."""
-    return lambda row: pack(handle_rows(ask, [row], rules)[0])
-
-
-def batch_handling(ask: Ask, rules: Rules) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function for `mapInArrow` that handles the rows of each Arrow batch by one call.
-
-    It returns the columns of SOURCE and the fields of RESULT.
+    - `topic`, `partition`: the source partition.
+    - `until`: the offset after its last row. `at`: the newest time of its rows (epoch ms), −1 if none has one.
+    - `writes`: the number of records to write.
+    - `numbers`: rows by outcome, by kind of odd answers, and those that are `failed`, `fresh` and both, `fresh_failed`.
+    - `waited`, `late`: the greatest of the rows' (ms).
+    - `notes`: texts for the driver's log.
     """
 
-    def handle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = batch.to_pylist()
-            yield arrow_of(rows, handle_rows(ask, rows, rules))
+    topic: str
+    partition: int
+    until: int = 0
+    at: int = -1
+    writes: int = 0
+    numbers: dict[str, int] = msgspec.field(default_factory=Counter)
+    waited: int = 0
+    late: int = 0
+    notes: list[Note] = []
 
-    return handle
+    def add(self, row: Row, result: Result) -> None:
+        """Count one more row."""
+        self.until = max(self.until, row["offset"] + 1)
+        self.at = max(self.at, row["timestamp"] if row["timestamp"] is not None else -1)
+        self.writes += len(result.writes)
+        self.waited, self.late = max(self.waited, result.waited), max(self.late, result.late)
+        self.numbers[result.outcome] += 1
+        if result.fresh:
+            self.numbers["fresh"] += 1
+        if result.failed:
+            self.numbers["failed"] += 1
+            self.numbers["fresh_failed"] += result.fresh
+        if result.odd:
+            self.numbers[result.odd] += 1
+        if result.note is not None:
+            self.notes.append(result.note)
 
 
-def _by_row(function: Callable[[Row], Packed]) -> Work:
-    return lambda frame: results_of(frame.select(*columns(frame)), function)
+_PACK = msgspec.msgpack.Encoder()
+_UNPACK = msgspec.msgpack.Decoder(Tally)
 
 
-def _by_batch(handler: BatchHandler, rules: Rules) -> Work:
-    work = batch_handling(ask_all(handler, Judge(rules)), rules)
+def works_of(handler: Handler | None, batch_handler: BatchHandler | None, rules: Rules) -> Works:
+    """Return how a batch is handled by one of the two handlers. Raises ValueError unless there is exactly one."""
+    judge = Judge(rules)
+    if handler is not None and batch_handler is None:
+        ask, at_once = ask_each(handler, judge), AT_ONCE
+    elif batch_handler is not None and handler is None:
+        ask, at_once = ask_all(batch_handler, judge), None
+    else:
+        raise ValueError("give either a handler or a batch_handler")
+    # Isolated, each record has a call of its own: what ends the process is then one record.
+    child = ChildProcess(ask)
+    return Works(
+        lambda frame: on_workers(frame, lambda rows: handle_rows(ask, rows, rules), at_once),
+        lambda frame: on_workers(frame, lambda rows: handle_rows(child, rows, rules)),
+    )
 
-    def handle(frame: DataFrame) -> DataFrame:
-        results = frame.select(*columns(frame)).mapInArrow(work, StructType(SOURCE.fields + RESULT.fields))
-        return results.select(*SOURCE.names, f.struct(*RESULT.names).alias("r"))
 
-    return handle
+def on_workers(
+    frame: DataFrame, handle: Handle, at_once: int | None = AT_ONCE, *more: Column, keeps_all: bool = False
+) -> DataFrame:
+    """Return the results of a batch's rows: `handle` gets `at_once` rows at a time, or an Arrow batch if that is None.
 
-
-def results_of(rows: DataFrame, function: Callable[[Row], Packed | None]) -> DataFrame:
-    """Return the columns of SOURCE and `r`, what `function` returns for each row."""
-    # Not deterministic for Spark: else it would call the function again for each use of the results.
-    work = column_of(function, RESULT).asNondeterministic()
-    return rows.select(*SOURCE.names, work(f.struct(*rows.columns)).alias("r"))
+    `more` are columns that `handle` needs next to COLUMNS. `keeps_all`: rows without records to write are results too.
+    """
+    rows = frame.select(*columns(frame), *more)
+    return rows.mapInArrow(lambda batches: results_of(handle, at_once, keeps_all, batches), RESULTS)
 
 
-def column_of(function: Callable[[Row], Any], returns: DataType) -> UserDefinedFunctionLike:
-    """Return a column's function that calls `function` for each row."""
-    # Spark 4.2 takes the type hints of a function for those of columns, and warns of all others: a lambda has none.
-    return f.udf(lambda row: function(row), returns)
+def results_of(
+    handle: Handle, at_once: int | None, keeps_all: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Handle the rows of a task (for `mapInArrow`). Its tallies come last."""
+    tallies: dict[tuple[str, int], Tally] = {}
+    for batch in batches:
+        for begin in range(0, batch.num_rows, at_once or batch.num_rows or 1):
+            rows = batch.slice(begin, at_once).to_pylist()
+            results = []
+            for row, result in zip(rows, handle(rows), strict=True):
+                if result is None:
+                    continue
+                source = row["topic"], row["partition"]
+                if source not in tallies:
+                    tallies[source] = Tally(*source)
+                tallies[source].add(row, result)
+                if result.writes or keeps_all:
+                    packed = _PACK.encode(result.writes) if result.writes else None
+                    results.append((*source, row["offset"], row["timestamp"], result.outcome, packed, None))
+            if results:
+                yield arrow_of(results)
+    if tallies:
+        yield arrow_of([(*source, None, None, None, None, _PACK.encode(one)) for source, one in tallies.items()])
+
+
+def tallies_in(results: DataFrame) -> list[Tally]:
+    """Handle all rows of a batch, and return what they come to: one tally for each task and source partition."""
+    rows = results.where(f.col("tally").isNotNull()).select("tally").collect()
+    return [_UNPACK.decode(row["tally"]) for row in rows]
 
 
 def columns(frame: DataFrame) -> list[Column]:
@@ -182,24 +199,14 @@ def columns(frame: DataFrame) -> list[Column]:
     return [replaced.get(name, f.col(name)).alias(name) for name in COLUMNS]
 
 
-def pack(result: Result) -> Packed:
-    """Return a result as the fields of RESULT."""
-    *fields, writes = result
-    return (*fields, len(writes), _PACK.encode(writes) if writes else None)
-
-
-def arrow_of(rows: Sequence[Mapping[str, Any]], results: Sequence[Result]) -> pa.RecordBatch:
-    """Return the results of rows as Arrow's columns of SOURCE and RESULT."""
+def arrow_of(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Return rows of RESULTS for Arrow."""
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
 
-    named = [
-        {name: row[name] for name in SOURCE.names}
-        | dict(zip(RESULT.names, pack(result), strict=True))
-        | {"note": result.note and result.note._asdict()}
-        for row, result in zip(rows, results, strict=True)
-    ]
-    return pa.RecordBatch.from_pylist(named, schema=to_arrow_schema(StructType(SOURCE.fields + RESULT.fields)))
+    kinds = (pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string(), pa.binary(), pa.binary())
+    names = [column.split()[0] for column in RESULTS.split(", ")]
+    arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names)
 
 
 # --- a process of its own ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from reconsume.spark.consumer.handling import BatchHandler, Judge, Result, ask_all, ask_each
@@ -14,7 +15,7 @@ from reconsume.spark.consumer.record import Record
 from reconsume.spark.consumer.rules import Rules, build_rules
 from reconsume.spark.consumer.transactions import unpack
 from reconsume.spark.consumer.verdict import dead_letter, retry
-from reconsume.spark.consumer.workers import COLUMNS, batch_handling, works_of
+from reconsume.spark.consumer.workers import COLUMNS, Tally, results_of, works_of
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import Headers, RetryState
 
@@ -116,18 +117,26 @@ def test_one_verdict_in_place_of_the_answers_is_that_of_all_rows() -> None:
     assert handle_rows(lambda _table: VERDICTS[b"busy"], ROWS[:3], RULES) == expected  # type: ignore[arg-type, return-value]
 
 
-def test_the_results_are_arrows_rows() -> None:
+def test_a_task_returns_what_is_written_and_one_tally_for_each_source_partition() -> None:
     import pyarrow as pa
 
-    batches = [pa.RecordBatch.from_pylist(ROWS), pa.RecordBatch.from_pylist([], schema=pa.schema([]))]
-    results, none = batch_handling(ask_all(by_value, Judge(RULES)), RULES)(batches)
-    rows = results.to_pylist()
-    expected = alone(by_record, ROWS)
-    assert [(row["topic"], row["offset"]) for row in rows] == [(row["topic"], row["offset"]) for row in ROWS]
-    assert [row["outcome"] for row in rows] == [result.outcome for result in expected]
-    assert [row["number"] for row in rows] == [len(result.writes) for result in expected]
-    assert [unpack(row["writes"]) for row in rows] == [list(result.writes) for result in expected]
-    assert (none.num_rows, none.schema) == (0, results.schema)
+    batches = [pa.RecordBatch.from_pylist(rows) for rows in (ROWS[:3], ROWS[3:])]
+    batches.append(pa.RecordBatch.from_pylist([], schema=pa.schema([])))
+    ask = ask_all(by_value, Judge(RULES))
+    written = [
+        row
+        for batch in results_of(lambda rows: handle_rows_by(ask, rows, RULES), None, False, batches)
+        for row in batch.to_pylist()
+    ]
+    expected = {row["offset"]: one for row, one in zip(ROWS, alone(by_record, ROWS), strict=True) if one.writes}
+    results, tallies = written[:-2], [msgspec.msgpack.decode(row["tally"], type=Tally) for row in written[-2:]]
+    assert [(row["offset"], row["outcome"], unpack(row["writes"])) for row in results] == [
+        (offset, one.outcome, list(one.writes)) for offset, one in expected.items()
+    ]
+    mains, ready = tallies
+    assert (mains.topic, mains.until, mains.at, mains.writes) == ("orders", 5, 1, 4)
+    assert mains.numbers == {"commit": 2, "dead_letter": 1, "retry": 1, "fresh": 4, "failed": 1, "fresh_failed": 1}
+    assert (ready.topic, ready.until, ready.numbers) == (RULES.names.ready, 8, {"commit": 1, "hop": 1, "refused": 1})
 
 
 def test_a_job_has_one_handler() -> None:

@@ -58,7 +58,7 @@ def test_what_failed_is_retried_for_its_reason(spark: SparkSession) -> None:
     rules = build_rules("billing", ["orders"], ladder=["1s"], name="ship")
     all_failed = failed.unionByName(without.drop("parsed", "customer"))
     results = all_results(all_failed.drop("reason"), all_failed, all_failed.limit(0), rules).where("handled = 1")
-    copies = [copy for row in results.collect() for copy in unpack(row.r.writes) if copy[0] == "billing-RETRY-1s"]
+    copies = [copy for row in results.collect() for copy in unpack(row.writes) if copy[0] == "billing-RETRY-1s"]
     reasons = {value for copy in copies for name, value in copy[3] if name == "RETRY_REASON"}
     assert reasons == {b"bad-value", b"has-customer"}
 
