@@ -166,7 +166,7 @@ def batch_function(
         works = current.works(frame)
         meter.begins()
         try:
-            counts = settle(works.usual(frame), batch, write, stop, log)
+            counts, tallies = settle(works.usual(frame), batch, write, stop, log)
         except Exception as error:
             if not died(error):
                 raise
@@ -175,8 +175,8 @@ def batch_function(
                 "batch %d: a Python worker has ended; the batch is repeated, with its handlers in a child process",
                 batch,
             )
-            counts = settle(works.isolated(frame), batch, write, stop, log)
-        meter.took(counts)
+            counts, tallies = settle(works.isolated(frame), batch, write, stop, log)
+        meter.took(counts, tallies)
         if report is not None:
             report(counts)
 
@@ -190,8 +190,8 @@ def settle(
     stop: StopAt,
     log: BatchLog | None = None,
     check: Callable[[DataFrame], None] = lambda _results: None,
-) -> Counts:
-    """Count the results of a batch, check them, write them, and return the counts.
+) -> tuple[Counts, list[Tally]]:
+    """Count the results of a batch, check them, write them, and return the counts and what they are the sum of.
 
     `check` sees the results before anything is written. Raises TooManyFailuresError, and what `check` and `write`
     raise.
@@ -199,7 +199,8 @@ def settle(
     # Counts, checks and writes read the results. Without `persist` each of them would call the handlers.
     results = results.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        counts, notes, ends = count(tallies_in(results), batch)
+        tallies = tallies_in(results)
+        counts, notes, ends = count(tallies, batch)
         if log is not None:
             log.take(counts, notes)
         check(results)
@@ -209,7 +210,7 @@ def settle(
         results.unpersist()
     counts = counts._replace(writes=sum(one.written for one in done), repeated=sum(one.repeated for one in done))
     _LOG.info("batch %d: %s", batch, counts)
-    return counts
+    return counts, tallies
 
 
 class CurrentWorks:
@@ -242,24 +243,27 @@ def check_frame(names: Collection[str], speculation: str | None) -> None:
         raise ValueError("spark.speculation runs a slow task twice, and with it its handlers: switch it off")
 
 
-def count(tallies: Iterable[Tally], batch: int) -> tuple[Counts, list[Note], list[End]]:
+def count(tallies: Sequence[Tally], batch: int) -> tuple[Counts, list[Note], list[End]]:
     """Return the counts of a batch, notes of its tasks, and where it ends in each source partition."""
     sums: Counter[str] = Counter()
     notes: list[Note] = []
-    ends: dict[Source, End] = {}
-    waited = late = 0
+    of_source: dict[Source, list[Tally]] = {}
     for tally in tallies:
+        of_source.setdefault((tally.topic, tally.partition), []).append(tally)
         sums.update(tally.numbers)
+        for (outcome, *_), number in tally.outcomes.items():
+            sums[outcome] += number
         notes += tally.notes
-        waited, late = max(waited, tally.waited), max(late, tally.late)
-        end = ends.get(source := (tally.topic, tally.partition), End(*source, 0, -1))
-        ends[source] = End(*source, max(end.until, tally.until), max(end.at, tally.at), end.writes + tally.writes)
     odd_kinds = {kind: number for kind in ODD_KINDS if (number := sums[kind])}
     numbers = {name: number for name, number in sums.items() if name in Counts._fields}
-    ages = {"waited_ms": waited, "late_ms": late}
-    writes = sum(end.writes for end in ends.values())
+    ages = {f"{age}_ms": max((getattr(tally, age) for tally in tallies), default=0) for age in ("waited", "late")}
+    ends = [
+        End(*source, max(one.until for one in some), max(one.at for one in some), sum(one.writes for one in some))
+        for source, some in of_source.items()
+    ]
+    writes = sum(end.writes for end in ends)
     counts = Counts(batch, **numbers, odd=sum(odd_kinds.values()), writes=writes, odd_kinds=odd_kinds, **ages)
-    return counts, notes[:MOST_NOTES], list(ends.values())
+    return counts, notes[:MOST_NOTES], ends
 
 
 class BatchLog:

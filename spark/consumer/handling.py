@@ -51,7 +51,7 @@ from reconsume.topics.expiry import Expiry
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.levels import longest_below
 from reconsume.topics.masking import text_without_secrets
-from reconsume.topics.reasons import one_line
+from reconsume.topics.reasons import one_line, reason_class
 from reconsume.topics.tags import TagFilter
 from reconsume.topics.transition_records import Copy, writes_of
 
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 
 NEAR = 1_000
 """ms. The task sleeps through the rest of a wait up to this length. For a longer rest the record is sent to a level."""
+CRASHED = "crashed-service"
+"""The sidecar's reason for a record that crashes its service."""
 ODD_KINDS = (VERDICT_ERROR, "delay", "level")
 """What is odd about an answer: a mistake, or a delay or level that is not allowed, so that the ladder decides."""
 FIRST_CHARACTERS = 1_024
@@ -121,11 +123,13 @@ Written: TypeAlias = tuple[str, bytes | None, bytes | None, list[tuple[str, byte
 class Result(NamedTuple):
     """The result of handling one row, as a row for Spark; the fields mean for it what they count in `foreach.Counts`.
 
-    `outcome` is one of OUTCOMES, and `odd` one of ODD_KINDS or empty. `waited` and `late`: for how many ms a record
-    that was handled had waited on a main topic when the batch began, or since its copy was due.
+    `outcome` is one of OUTCOMES, and `odd` one of ODD_KINDS or empty. `labels` are for metrics: the main topic, and the
+    delay of a retry or the class of a dead letter's reason. `waited` and `late`: for how many ms a record that was
+    handled had waited on a main topic when the batch began, or since its copy was due.
     """
 
     outcome: str
+    labels: tuple[str, str] = ("", "")
     failed: bool = False
     odd: str = ""
     fresh: bool = False
@@ -144,6 +148,21 @@ OUTCOMES: Mapping[type, str] = {
 """The outcome that each decision is counted as. A record with broken headers is `refused` instead, and one without the
 tags that are wanted is PASSED_OVER."""
 PASSED_OVER = "passed_over"
+OTHER, UNKNOWN = "other", "(unknown)"
+"""The labels of reasons that a handler has chosen, and of topics that the query does not consume: a label must hold no
+text of a record or a handler."""
+REASONS = frozenset(
+    {
+        VERDICT_ERROR,
+        USUAL_RETRY,
+        USUAL_DEAD_LETTER,
+        CRASHED,
+        "bad-header",
+        transitions.UNREADABLE,
+        transitions.UNKNOWN_TOPIC,
+    }
+)
+"""The classes that are labels."""
 
 
 # --- the records ------------------------------------------------------------------------------------------------------
@@ -167,31 +186,32 @@ def before_handling(record: ParsedRecord, rules: Rules, now: int) -> Result | No
     """Return the result for a record that may not be handled at `now` (epoch ms); None if it may be, once it is due."""
     if record.fault:
         step = transitions.dead_letter_unreadable(record, now)
-        return Result("refused", writes=_writes(record, step, rules, now))
+        return _result(record, step, rules, now)._replace(outcome="refused")
     if rules.tags and record.retry_state is None and not TagFilter(rules.tags)(record):
-        return Result(PASSED_OVER)
+        return Result(PASSED_OVER, (record.source.topic, ""))
     wait = transitions.after_wait(record, rules, now, NEAR)
     is_near = isinstance(wait, transitions.Hop) and not wait.stray and wait.retry_state.due_at - now <= NEAR
     if not is_near and not isinstance(wait, transitions.Wait):
-        return Result(OUTCOMES[type(wait)], writes=_writes(record, wait, rules, now))
+        return _result(record, wait, rules, now)
     hold = hold_on(record, rules)
-    if hold is None:
-        return None
-    hop = held(record, hold, rules, now)
-    return Result(OUTCOMES[type(hop)], writes=_writes(record, hop, rules, now))
+    return None if hold is None else _result(record, held(record, hold, rules, now), rules, now)
 
 
 def hold_on(record: ParsedRecord, rules: Rules) -> HoldRecord | None:
     """Return the operators' hold on a record that lasts longest; None if there is none."""
     if not rules.holds:
         return None
-    role = rules.names.role(record.source.topic, rules.topics)
-    level = "" if role is None else str(role.kind) if role.delay is None else render_duration(role.delay)
-    of_record = {"topic": topic_of(record), "level": level, "key": record.key}
+    of_record = {"topic": topic_of(record), "level": level_of(record.source.topic, rules), "key": record.key}
     fitting = [
         hold for hold in rules.holds if all(getattr(hold, name) in (None, value) for name, value in of_record.items())
     ]
     return max(fitting, key=lambda hold: hold.until, default=None)
+
+
+def level_of(topic: str, rules: Rules) -> str:
+    """Return the level that a topic is, as operators and metrics name it: a delay, `ready` or `main`."""
+    role = rules.names.role(topic, rules.topics)
+    return "" if role is None else str(role.kind) if role.delay is None else render_duration(role.delay)
 
 
 def held(record: ParsedRecord, hold: HoldRecord, rules: Rules, now: int) -> transitions.Hop:
@@ -213,8 +233,7 @@ def after_handling(record: ParsedRecord, outcome: Outcome, rules: Rules, now: in
     state = record.retry_state
     waited = now - record.timestamp if state is None and record.timestamp >= 0 else 0
     late = now - state.due_at if state is not None and state.due_at else 0
-    writes = _writes(record, step, rules, now)
-    result = Result(OUTCOMES[type(step)], fresh=state is None, waited=waited, late=late, writes=writes)
+    result = _result(record, step, rules, now)._replace(fresh=state is None, waited=waited, late=late)
     return result if outcome is None else result._replace(failed=outcome.is_counted, odd=outcome.odd, note=outcome.note)
 
 
@@ -251,11 +270,16 @@ def _bytes(value: Any) -> bytes | None:
     return None if value is None else bytes(value)
 
 
-def _writes(
-    record: ParsedRecord, step: transitions.Commit | transitions.Written, rules: Rules, now: int
-) -> list[Written]:
+def _result(record: ParsedRecord, step: transitions.Commit | transitions.Written, rules: Rules, now: int) -> Result:
+    topic, detail = topic_of(record), ""
+    match step:
+        case transitions.Retry(level=int(level)):
+            detail = render_duration(level)
+        case transitions.DeadLetter(reason=reason):
+            detail = name if (name := reason_class(reason)) in REASONS else OTHER
     copies: Sequence[Copy] = writes_of(record, step, rules, now)
-    return [(copy.topic, copy.key, copy.value, copy.headers) for copy in copies]
+    writes = [(copy.topic, copy.key, copy.value, copy.headers) for copy in copies]
+    return Result(OUTCOMES[type(step)], (topic if topic in rules.topics else UNKNOWN, detail), writes=writes)
 
 
 # --- the calls --------------------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 """The Prometheus metrics of the queries of a process, by the names of the sidecar's, with a label `query`.
 
-The alerts and the dashboard in `deploy/` read the same names. What they lack here are the labels `topic`, `level` and
-`reason`: a batch is counted on the workers, and only sums reach the driver. One server serves an address for all
-queries of the process, and lives as long as the process.
+The alerts and the dashboard in `deploy/` read the same names and labels. Only the ages are without labels: a batch has
+one. One server serves an address for all queries of the process, and lives as long as the process.
+
+A batch whose copies were all written by a try before counts as deliveries alone, because that try has counted the
+copies.
 
 `undelivered_seconds` and `overdue_seconds` are those of the oldest record of the last batch, as it was read, or the
 time since the present batch began, whichever is greater: so a batch that gets no further is seen. GAP after a batch
@@ -22,28 +24,27 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from reconsume.spark.consumer.handling import ODD_KINDS
+from reconsume.spark.consumer.handling import ODD_KINDS, level_of
 from reconsume.spark.consumer.rules import Rules
 
 if TYPE_CHECKING:
     from reconsume.spark.consumer.foreach import Counts
+    from reconsume.spark.consumer.workers import Tally
 
 GAP = 5.0
 """Seconds after a batch in which the next one may begin without a sign that nothing waits."""
-COUNTERS: dict[str, tuple[str, str, dict[str, tuple[str, ...]]]] = {
-    # The name, its text, and the fields of Counts that it sums by the value of its label.
-    "retries_scheduled": ("Retries written to Kafka.", "", {"": ("retry",)}),
-    "dead_lettered": ("Records written to the DLQ.", "", {"": ("dead_letter", "refused")}),
-    "hops": ("Records copied on to another level, still not due, or on hold.", "", {"": ("hop",)}),
-    "passed_over": ("Records that the group's tags do not ask for.", "", {"": ("passed_over",)}),
-    "bad_headers": ("Records whose headers are broken or unreadable.", "", {"": ("refused",)}),
-    "deliveries": (
-        "Deliveries that have ended.",
-        "outcome",
-        {"commit": ("commit",), "retry": ("retry",), "dead_letter": ("dead_letter",)},
-    ),
+COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "deliveries": ("Deliveries that have ended.", ("topic", "level", "outcome")),
+    "retries_scheduled": ("Retries written to Kafka.", ("topic", "level")),
+    "dead_lettered": ("Records written to the DLQ.", ("topic", "reason")),
+    "hops": ("Records copied on to another level, still not due, or on hold.", ()),
+    "passed_over": ("Records that the group's tags do not ask for.", ("topic",)),
+    "bad_headers": ("Records whose headers are broken or unreadable.", ()),
+    "odd_verdicts": ("What looks like a verdict and is none.", ("kind",)),
 }
-FIELDS = frozenset(name for _, _, sums in COUNTERS.values() for names in sums.values() for name in names)
+"""The text and the own labels of each counter."""
+HANDLED = ("commit", "retry", "dead_letter")
+"""The outcomes of deliveries."""
 
 _LOCK = threading.Lock()
 _SERVED: dict[str, Queries] = {}
@@ -57,8 +58,14 @@ class QueryMetrics:
         """`clock` tells seconds."""
         self._labels = {"group": rules.names.group, "query": rules.name}
         self._clock = clock
-        self._sums: Counter[str] = Counter()
-        self._odd: Counter[str] = Counter(dict.fromkeys(ODD_KINDS, 0))
+        self._rules = rules
+        self._counts: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in COUNTERS}
+        """The counts by the values of the own labels. Those that are known begin with 0."""
+        for topic in rules.topics:
+            self._counts["deliveries"].update({(topic, "main", outcome): 0 for outcome in HANDLED})
+            self._counts["passed_over"][topic,] = 0
+        self._counts["odd_verdicts"].update({(kind,): 0 for kind in ODD_KINDS})
+        self._counts["hops"][()] = self._counts["bad_headers"][()] = 0
         self._began: float | None = None
         """When the present batch began; None between two batches."""
         self._ended = float("-inf")
@@ -69,19 +76,39 @@ class QueryMetrics:
         """Note that a batch begins."""
         self._began = self._clock()
 
-    def took(self, counts: Counts) -> None:
+    def took(self, counts: Counts, tallies: Iterable[Tally]) -> None:
         """Count a batch that has ended."""
-        self._sums.update({name: getattr(counts, name) for name in FIELDS})
-        self._odd.update(counts.odd_kinds)
+        is_repeated = counts.repeated > 0 and not counts.writes
+        for tally in tallies:
+            level = level_of(tally.topic, self._rules)
+            for (outcome, topic, detail), number in tally.outcomes.items():
+                if outcome in HANDLED:
+                    self._counts["deliveries"][topic, level, outcome] += number
+                if not is_repeated:
+                    self._count(outcome, topic, detail, number)
+        self._counts["odd_verdicts"].update({(kind,): number for kind, number in counts.odd_kinds.items()})
         self._waited, self._late = counts.waited_ms / 1000, counts.late_ms / 1000
         self._began, self._ended = None, self._clock()
+
+    def _count(self, outcome: str, topic: str, detail: str, number: int) -> None:
+        match outcome:
+            case "retry":
+                self._counts["retries_scheduled"][topic, detail] += number
+            case "dead_letter":
+                self._counts["dead_lettered"][topic, detail] += number
+            case "refused":
+                self._counts["dead_lettered"][topic, detail] += number
+                self._counts["bad_headers"][()] += number
+            case "hop":
+                self._counts["hops"][()] += number
+            case "passed_over":
+                self._counts["passed_over"][topic,] += number
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
         yield self._gauge("info", "The query: always 1.", 1, version=_version())
-        for name, (text, label, sums) in COUNTERS.items():
-            yield self._counter(name, text, label, {value: self._sum(names) for value, names in sums.items()})
-        yield self._counter("odd_verdicts", "What looks like a verdict and is none.", "kind", dict(self._odd))
+        for name, (text, labels) in COUNTERS.items():
+            yield self._counter(name, text, labels)
         began, since = self._began, 0.0 if self._began is None else self._clock() - self._began
         is_over = began is None and self._clock() - self._ended > GAP
         ages = (0.0, 0.0) if is_over else (self._waited, self._late)
@@ -90,14 +117,10 @@ class QueryMetrics:
         text = "How late the most overdue waiting retry is."
         yield self._gauge("overdue_seconds", text, max(ages[1], since if ages[1] else 0.0))
 
-    def _sum(self, names: Iterable[str]) -> int:
-        return sum(self._sums[name] for name in names)
-
-    def _counter(self, name: str, text: str, label: str, counts: dict[str, int]) -> Metric:
-        labels = [*self._labels, *([label] if label else [])]
-        family = CounterMetricFamily(f"reconsume_{name}", text, labels=labels)
-        for value, count in counts.items():
-            family.add_metric([*self._labels.values(), *([value] if label else [])], count)
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Metric:
+        family = CounterMetricFamily(f"reconsume_{name}", text, labels=[*self._labels, *labels])
+        for values, count in list(self._counts[name].items()):  # the driver may add one meanwhile
+            family.add_metric([*self._labels.values(), *values], count)
         return family
 
     def _gauge(self, name: str, text: str, amount: float, **more: str) -> Metric:

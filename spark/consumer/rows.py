@@ -114,7 +114,8 @@ def write_rows(
     """
     write = BatchWriter(rules, native_client(kafka, client)).write
     results = all_results(batch, failed, taken, rules)
-    return settle(results, 0, write, StopAt(stop_share, stop_count), check=check_complete)
+    counts, _ = settle(results, 0, write, StopAt(stop_share, stop_count), check=check_complete)
+    return counts
 
 
 def all_results(batch: DataFrame, failed: DataFrame, taken: DataFrame, rules: Rules) -> DataFrame:

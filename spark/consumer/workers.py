@@ -27,6 +27,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import TimestampType
 
 from reconsume.spark.consumer.handling import (
+    CRASHED,
     Ask,
     BatchHandler,
     Failed,
@@ -61,8 +62,6 @@ AT_ONCE = 100
 
 MAX_DEATHS: Final = 3
 """How many times a record may end its process before it is dead-lettered: the sidecar's `retry.max_deaths`."""
-CRASHED: Final = "crashed-service"
-"""The sidecar's reason for a record that crashes its service."""
 DIED: Final = "Python worker exited unexpectedly"
 """The message by which Spark reports that a Python worker has ended. An executor that is lost says nothing about a
 record: its machine was taken away, or it was asked for too much memory by anyone."""
@@ -93,7 +92,8 @@ class Tally(msgspec.Struct):
     - `topic`, `partition`: the source partition.
     - `until`: the offset after its last row. `at`: the newest time of its rows (epoch ms), −1 if none has one.
     - `writes`: the number of records to write.
-    - `numbers`: rows by outcome, by kind of odd answers, and those that are `failed`, `fresh` and both, `fresh_failed`.
+    - `outcomes`: rows by outcome and `Result.labels`.
+    - `numbers`: rows by kind of odd answers, and those that are `failed`, `fresh` and both, `fresh_failed`.
     - `waited`, `late`: the greatest of the rows' (ms).
     - `notes`: texts for the driver's log.
     """
@@ -103,6 +103,7 @@ class Tally(msgspec.Struct):
     until: int = 0
     at: int = -1
     writes: int = 0
+    outcomes: dict[tuple[str, str, str], int] = msgspec.field(default_factory=Counter)
     numbers: dict[str, int] = msgspec.field(default_factory=Counter)
     waited: int = 0
     late: int = 0
@@ -114,7 +115,7 @@ class Tally(msgspec.Struct):
         self.at = max(self.at, row["timestamp"] if row["timestamp"] is not None else -1)
         self.writes += len(result.writes)
         self.waited, self.late = max(self.waited, result.waited), max(self.late, result.late)
-        self.numbers[result.outcome] += 1
+        self.outcomes[result.outcome, *result.labels] += 1
         if result.fresh:
             self.numbers["fresh"] += 1
         if result.failed:

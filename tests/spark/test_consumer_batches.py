@@ -135,8 +135,18 @@ def test_a_task_returns_what_is_written_and_one_tally_for_each_source_partition(
     ]
     mains, ready = tallies
     assert (mains.topic, mains.until, mains.at, mains.writes) == ("orders", 5, 1, 4)
-    assert mains.numbers == {"commit": 2, "dead_letter": 1, "retry": 1, "fresh": 4, "failed": 1, "fresh_failed": 1}
-    assert (ready.topic, ready.until, ready.numbers) == (RULES.names.ready, 8, {"commit": 1, "hop": 1, "refused": 1})
+    assert mains.numbers == {"fresh": 4, "failed": 1, "fresh_failed": 1}
+    assert mains.outcomes == {
+        ("commit", "orders", ""): 2,
+        ("dead_letter", "orders", "other"): 1,
+        ("retry", "orders", "1s"): 1,
+    }
+    assert (ready.topic, ready.until, ready.numbers) == (RULES.names.ready, 8, {})
+    assert ready.outcomes == {
+        ("commit", "orders", ""): 1,
+        ("hop", "orders", ""): 1,
+        ("refused", "(unknown)", "bad-header"): 1,
+    }
 
 
 def test_a_job_has_one_handler() -> None:
