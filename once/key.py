@@ -58,7 +58,6 @@ def delivery_key(headers: Headers) -> DeliveryKey:
     Raises ValueError in one sentence if its headers are missing, duplicate or malformed.
     """
     text = only(headers, "Idempotency-Key")
-    text = only(headers, "Idempotency-Key")
     group, _, rest = text.partition("/")
     identity, _, series = rest.partition("/")
     counts = SERIES.fullmatch(series)

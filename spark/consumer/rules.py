@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -40,9 +40,6 @@ from reconsume.topics.retry_headers import LARGEST_COUNT
 from reconsume.topics.retry_rules import MOST_PATTERNS, MOST_RULES, RetryRule
 from reconsume.topics.tags import FORM as TAGS_FORM
 from reconsume.topics.tags import check_once, parse_tags
-
-if TYPE_CHECKING:
-    pass
 
 NAME = re.compile(r"[a-zA-Z0-9._-]{1,60}")
 """The names of queries."""
