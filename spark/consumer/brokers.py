@@ -94,10 +94,12 @@ def partitions_of(described: TopicDescription) -> list[PartitionName]:
 class Lookup:
     """Requests about the topics in `levels` (topic to delay in ms; of the ready topic it is 0), and about progress.
 
-    `client` holds librdkafka's settings. All methods raise KafkaException if the brokers do not answer.
+    `client` holds librdkafka's settings. All methods raise KafkaException if the brokers do not answer, most of them
+    after `seconds`.
     """
 
-    def __init__(self, client: Mapping[str, str], levels: Mapping[str, int]) -> None:
+    def __init__(self, client: Mapping[str, str], levels: Mapping[str, int], seconds: float = SECONDS) -> None:
+        self._seconds = seconds
         self._client = {**QUIET, **client}
         self._admin = checked_client(AdminClient, self._client)
         self._required = frozenset(levels)
@@ -118,7 +120,7 @@ class Lookup:
     def _described(self, topics: Collection[str]) -> dict[str, TopicDescription]:
         if not topics:
             return {}
-        answers = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=SECONDS)
+        answers = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._seconds)
         topic_of = ((name, described_by(answer)) for name, answer in sorted(answers.items()))
         return {name: described for name, described in topic_of if described is not None}
 
@@ -223,7 +225,7 @@ class Lookup:
         if not specs:
             return {}
         answers = self._admin.list_offsets(
-            specs, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=SECONDS
+            specs, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
         )
         return {(partition.topic, partition.partition): answer.result().offset for partition, answer in answers.items()}
 

@@ -6,24 +6,24 @@ among the live sidecars, in which no job has a part, and over them the policy. W
 values apply below the policy. Holds apply one by one (contract 10.4). Nothing in the topic, and no broker that does not
 answer, stops a batch: it goes on by the rules that are in force, and the log says why, once.
 
-The second half reads the topic and asks for topics with Spark's own Kafka source, so that a job needs no other client.
-Nothing is kept there between two reads but an offset. The records of a topic may be anything, so only the last record
-of each known key comes back, of MOST_KEYS keys at most, whatever was written.
+The log is read by librdkafka, from where the last read ended, and what it says is kept: each record counts once, the
+last one of a key. Its records may be anything, so all that is kept has a bound.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
-from functools import partial
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
+from confluent_kafka import KafkaException
 from msgspec.structs import replace
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame
 
+from reconsume.spark.consumer.brokers import Lookup, read
+from reconsume.spark.consumer.client import native_client
+from reconsume.spark.consumer.offsets import Range
 from reconsume.spark.consumer.rules import KEYS, Rules, Values, with_policy
 from reconsume.topics import versions
 from reconsume.topics.agreement import (
@@ -37,11 +37,10 @@ from reconsume.topics.agreement import (
 )
 from reconsume.topics.hold_record import HOLD, MOST_HOLDS, HoldHeard, HoldRecord, lasts_too_long
 from reconsume.topics.policy_record import (
-    INSTANCE,
     KEY,
-    LARGEST,
     PARTITION,
     BadRecord,
+    Heard,
     InstanceHeard,
     NewerRecord,
     PolicyHeard,
@@ -51,61 +50,59 @@ from reconsume.topics.policy_record import (
 from reconsume.topics.rates import Rate
 
 EVERY = 5.0
-"""Seconds between two reads. One takes a tenth of a second, and a batch may come each second."""
+"""Seconds between two reads: a batch may come each second."""
 AFTER_FAILURE = 60.0
-"""Seconds after a read that failed: it may have taken as long as brokers are given, and fills Spark's own log."""
+"""Seconds after a read that failed: it may have taken as long as brokers are given."""
 LONGEST_LINE = 500
 """Characters of a line of the log. What is quoted in it comes from whoever may write to the topic."""
-EARLIEST = -2
-"""Kafka's word for the first offset of a partition."""
 MOST_KEYS = 5_000
-"""Policy, settings, holds and instances that come back: more than a group has."""
-LOOK_BACK = 100
-"""The most policies that are read to find one that can be read."""
-ANSWER_MS = "5000"
-"""ms that the brokers may take: a batch waits meanwhile."""
-OPTIONS: Mapping[str, str] = {
-    "kafka.isolation.level": "read_committed",
-    "kafka.request.timeout.ms": ANSWER_MS,
-    "kafka.default.api.timeout.ms": ANSWER_MS,
-    "kafkaConsumer.pollTimeoutMs": ANSWER_MS,
-    "fetchOffset.numRetries": "1",
-    # The topic is compacted: offsets that are gone are no loss.
-    "failOnDataLoss": "false",
-}
-NEVER = str(2**53)
-"""Epoch ms. No record has a timestamp that late."""
-OF_PRODUCERS = ("interceptor.classes",)
-"""Settings of the copies' producer that a consumer would refuse."""
+"""Instances and holds that are kept: more than a group has."""
+ANSWER_WITHIN = 5.0
+"""Seconds that the brokers may take for one answer: a batch waits meanwhile."""
 
+T = TypeVar("T")
 _LOG = logging.getLogger("reconsume.spark")
 
 
-class Said(NamedTuple):
-    """What the log says of an instance, of settings or of a hold, and when that was written (epoch ms)."""
+class LogRecord(NamedTuple):
+    """A record of the control log; `at` is when it was appended (epoch ms)."""
 
-    content: InstanceHeard | SettingsHeard | HoldHeard
+    key: bytes | None
+    value: bytes | None
     at: int
 
 
-class PolicyNews(NamedTuple):
-    """What is new in the policy topic from an offset on.
+class ControlLog:
+    """A group's control log on its brokers, and the topics next to it. Its methods raise what Kafka's clients raise."""
 
-    `policy` is the newest policy that can be read; None if there is none. `fault` says why a newer one cannot be read;
-    empty if there is none. `next_offset` is where the next read begins. `said`: the last record of each instance,
-    of each settings and of each hold, in the order of the log.
-    """
+    def __init__(self, client: Mapping[str, str], topic: str) -> None:
+        """`client` holds librdkafka's settings. Nothing is asked yet."""
+        self._client, self._at = client, (topic, PARTITION)
+        self._lookup: Lookup | None = None
+        """Made at first use: Spark Connect sends a follower to its server, and a Kafka client cannot be sent."""
+        self._next = 0
 
-    policy: PolicyHeard | None
-    next_offset: int
-    fault: str = ""
-    said: tuple[Said, ...] = ()
+    def news(self) -> Iterator[LogRecord]:
+        """Yield the records that are new since the last call. Raises LookupError if the topic does not exist."""
+        lookup, topic = self._lookup_now(), self._at[0]
+        if self._at not in lookup.partitions([topic]):
+            raise LookupError(f"{topic} does not exist")
+        low, end = lookup.lows([self._at])[self._at], lookup.ends([self._at])[self._at]
+        # A topic that was created again may be shorter.
+        self._next = low if self._next > end else max(low, self._next)
+        if self._next < end:
+            for _, _, offset, at, key, value, _ in read(self._client, [Range(*self._at, self._next, end)]):
+                yield LogRecord(key, value, at)
+                self._next = offset + 1
+        self._next = end
 
+    def lacks(self, topics: Collection[str]) -> bool:
+        """Whether one of the topics does not exist."""
+        return {topic for topic, _ in self._lookup_now().partitions(topics)} != set(topics)
 
-ReadPolicy: TypeAlias = Callable[[SparkSession, str, int], PolicyNews]
-"""A function that returns the news of a topic from an offset on. It raises if it cannot be read."""
-Missing: TypeAlias = Callable[[SparkSession, Collection[str]], bool]
-"""A function that says whether one of these topics does not exist."""
+    def _lookup_now(self) -> Lookup:
+        self._lookup = self._lookup or Lookup(self._client, {}, ANSWER_WITHIN)
+        return self._lookup
 
 
 class PolicyFollower:
@@ -116,8 +113,8 @@ class PolicyFollower:
         rules: Rules,
         kafka: Mapping[str, str] | None,
         *,
-        read: ReadPolicy | None = None,
-        are_missing: Missing | None = None,
+        client: Mapping[str, str] | None = None,
+        log: ControlLog | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
@@ -125,16 +122,17 @@ class PolicyFollower:
         """Begin with the job's own rules.
 
         `kafka` holds settings of Kafka's Java client, as text by name; None: nothing is read, and the job's own rules
-        stay in force. `read` and `are_missing` replace the reads by Spark's Kafka source, `clock` and `wall` tell the
-        seconds, the second since 1970, and `sleep` waits for seconds.
+        stay in force. `client` holds those of librdkafka, by which the log is read; None: what follows from `kafka`.
+        `log` replaces the brokers, `clock` and `wall` tell the seconds, the second since 1970, and `sleep` waits for
+        seconds. Raises ValueError if `kafka` names no brokers or cannot be translated for librdkafka.
         """
-        settings = kafka or {}
         self._rules = rules
-        self._read = read or (lambda session, topic, begin: read_policy(session, settings, topic, begin))
-        self._are_missing = are_missing or (lambda session, topics: missing(session, settings, topics))
+        if log is None and kafka is not None:
+            log = ControlLog(native_client(kafka, client), rules.names.policy)
+        self._log = log
         self._clock, self._wall = clock, wall
         self._pace = Pace(clock, sleep)
-        self._next_read = float("inf") if kafka is None else clock()
+        self._next_read = clock()
         self._state = LogState()
         self._policy: PolicyRecord | None = None
         """The policy in force."""
@@ -146,8 +144,8 @@ class PolicyFollower:
         With a rate, the rows of the batch are counted, which evaluates the frame: persist it before.
         """
         while True:
-            if self._clock() >= self._next_read:
-                self._next_read = self._clock() + (EVERY if self._follow(batch.sparkSession) else AFTER_FAILURE)
+            if self._log is not None and self._clock() >= self._next_read:
+                self._next_read = self._clock() + (EVERY if self._follow(self._log) else AFTER_FAILURE)
             self._obey_holds()
             if self._pace.may_begin(self._rules.rate):
                 break
@@ -161,51 +159,39 @@ class PolicyFollower:
             _LOG.warning("%s", line_of(f"on hold: {what}"))
             self._rules = replace(self._rules, holds=holds)
 
-    def _follow(self, session: SparkSession) -> bool:
+    def _follow(self, log: ControlLog) -> bool:
         """Read what is new and apply it. Whether it could be read."""
         try:
-            news = self._news(session)
-            self._state.take(news)
-            against = self._apply(partial(self._are_missing, session))
+            for record in log.news():
+                self._state.take(record)
+            against = self._apply(log)
         except Exception as error:  # noqa: BLE001 - whatever the client raises, a batch must not wait for the policy
-            self._warn(f"the group's policy cannot be read, the last known one applies: {self._cause(error)}")
+            cause = error.args[0].str() if isinstance(error, KafkaException) else error
+            self._warn(f"the group's policy cannot be read, the last known one applies: {cause}")
             return False
         self._warn(f"the group's policy is not applied, the one before it stays in force: {against}" if against else "")
         return True
 
-    def _news(self, session: SparkSession) -> PolicyNews:
-        """Read on, or from the first record if that fails: a topic that was made anew may be shorter."""
-        topic = self._rules.names.policy
-        try:
-            return self._read(session, topic, self._state.next_offset)
-        except Exception:
-            if self._state.next_offset == EARLIEST:
-                raise
-            self._state = self._state.from_the_beginning()
-            return self._read(session, topic, EARLIEST)
-
-    def _apply(self, are_missing: Callable[[Collection[str]], bool]) -> str:
+    def _apply(self, log: ControlLog) -> str:
         """Apply the newest settings and policy that can be, or return the reason against others; empty if all are."""
         against = ""
         live = self._state.live(self._wall() * 1000)
         for values in (*(one.record.values for one in live), {}):
             for policy in (self._state.policy, self._policy):
-                fault = self._against(values, policy, are_missing)
+                fault = self._against(values, policy, log)
                 if not fault:
                     self._policy = policy
                     return against or self._state.fault
                 against = against or fault
         return against
 
-    def _against(
-        self, values: Values, record: PolicyRecord | None, are_missing: Callable[[Collection[str]], bool]
-    ) -> str:
+    def _against(self, values: Values, record: PolicyRecord | None, log: ControlLog) -> str:
         try:
             rules = with_policy(self._rules, {**values, **({} if record is None else record.policy)})
         except ValueError as fault:
             return str(fault)
         added = rules.levels.keys() - self._rules.levels.keys()
-        if added and are_missing(added):
+        if added and log.lacks(added):
             return f"level topics are missing, of {', '.join(sorted(added))}; `reconsume topics apply` creates them"
         if rules != self._rules:
             who = "no record" if record is None else record.who
@@ -215,13 +201,6 @@ class PolicyFollower:
             self._rules = rules
         return ""
 
-    def _cause(self, error: Exception) -> str:
-        if is_absent(error):
-            return f"{self._rules.names.policy} does not exist"
-        lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
-        # The first line of an error from Java says only which call failed.
-        return next((line for line in lines if not line.startswith("An error occurred")), type(error).__name__)
-
     def _warn(self, text: str) -> None:
         """Log what is wrong, once until it changes."""
         if text and text != self._warned:
@@ -230,10 +209,12 @@ class PolicyFollower:
 
 
 class LogState:
-    """What the control log has said so far, as much of it as a job obeys."""
+    """What the control log has said so far, as much of it as a job obeys.
+
+    All of it stays if the topic is created again: what an operator stopped must not begin because a topic is gone.
+    """
 
     def __init__(self) -> None:
-        self.next_offset = EARLIEST
         self.policy: PolicyRecord | None = None
         """The newest policy that can be read."""
         self.fault = ""
@@ -244,39 +225,39 @@ class LogState:
         self._holds: dict[str, HoldRecord] = {}
         """The holds that were not released, by id. Some may be over."""
 
-    def from_the_beginning(self) -> LogState:
-        """Return what is still known if the topic was created again, and is read from its first record.
+    def take(self, record: LogRecord) -> None:
+        """Take in the next record. Above a bound, the oldest are dropped."""
+        key = record.key or b""
+        match parse_record(key, record.value):
+            case heard if key == KEY:
+                self._take_policy(heard)
+            case SettingsHeard(digest=digest, record=SettingsRecord() as settings):
+                self._records[digest] = settings
+                while len(self._records) > MOST_DIGESTS:
+                    del self._records[min(self._records, key=lambda digest: (self._records[digest].rank, digest))]
+            case InstanceHeard(instance=name, record=beat):
+                self._named.pop(name, None)
+                if beat is not None:
+                    self._named[name] = beat.settings, record.at
+                _drop_oldest(self._named)
+            case HoldHeard(id=ident, record=HoldRecord() as hold) if not (
+                hold.released or lasts_too_long(hold, record.at)
+            ):
+                self._holds[ident] = hold
+                _drop_oldest(self._holds)
+            case _ if key.startswith(SETTINGS):  # deleted, or one that cannot be read
+                self._records.pop(_rest_of(key, SETTINGS), None)
+            case _ if key.startswith(HOLD):
+                self._holds.pop(_rest_of(key, HOLD), None)
 
-        Its holds go on: what an operator stopped must not begin because a topic is gone.
-        """
-        state = LogState()
-        state.policy, state.fault, state._holds = self.policy, self.fault, self._holds
-        return state
-
-    def take(self, news: PolicyNews) -> None:
-        """Take in what is new. Above a bound, the oldest are dropped."""
-        self.next_offset = news.next_offset
-        self.policy = self.policy if news.policy is None else news.policy.record
-        self.fault = news.fault or ("" if news.policy else self.fault)
-        for content, at in news.said:
-            match content:
-                case SettingsHeard(digest=digest, record=SettingsRecord() as settings):
-                    self._records[digest] = settings
-                case SettingsHeard(digest=digest):
-                    self._records.pop(digest, None)
-                case InstanceHeard(instance=name, record=beat):
-                    self._named.pop(name, None)
-                    if beat is not None:
-                        self._named[name] = beat.settings, at
-                case HoldHeard(id=ident, record=hold):
-                    if hold is None or hold.released or lasts_too_long(hold, at):
-                        self._holds.pop(ident, None)
-                    else:
-                        self._holds[ident] = hold
-        while len(self._records) > MOST_DIGESTS:
-            del self._records[min(self._records, key=lambda digest: (self._records[digest].rank, digest))]
-        while len(self._named) > MOST_KEYS:
-            del self._named[next(iter(self._named))]
+    def _take_policy(self, heard: Heard) -> None:
+        match heard:
+            case PolicyHeard(record=policy):
+                self.policy, self.fault = policy, ""
+            case NewerRecord(v=v):
+                self.fault = versions.sentence(v)
+            case BadRecord(text=text):
+                self.fault = text
 
     def live(self, now_ms: float) -> tuple[LiveSettings, ...]:
         """Return the settings of the sidecars that run at this time, the newest first."""
@@ -319,108 +300,10 @@ def changes(old: Rules, new: Rules) -> list[str]:
     return [key for key in KEYS if any(getattr(old, name) != getattr(new, name) for name in fields.get(key, (key,)))]
 
 
-# --- reading the topic ------------------------------------------------------------------------------------------------
+def _drop_oldest(kept: dict[str, T]) -> None:
+    while len(kept) > MOST_KEYS:
+        del kept[next(iter(kept))]
 
 
-def read_policy(session: SparkSession, kafka: Mapping[str, str], topic: str, begin: int = EARLIEST) -> PolicyNews:
-    """Return the news of a policy topic from the offset `begin` on.
-
-    Raises the errors of Spark and Kafka as they are, also if the topic does not exist.
-    """
-    rows = _rows(session, kafka, topic, begin)
-    short = f.when(f.length("value") <= LARGEST, f.col("value")).otherwise(f.substring("value", 1, LARGEST + 1))
-    written_at = (f.col("timestamp").cast("double") * 1000).cast("long")
-    newest = f.max_by(f.struct(short.alias("value"), written_at.alias("at")), f.col("offset"))
-    # In one partition, as the log has one: grouped without a shuffle.
-    keyed = rows.coalesce(1).groupBy(f.when(_is_known(), f.col("key")).alias("key"))
-    last = keyed.agg(f.max("offset").alias("last"), newest.alias("newest"))
-    order = (f.desc(f.coalesce(f.col("key") == f.lit(KEY), f.lit(False))), f.desc("last"))
-    newest_rows = {_bytes(row["key"]): row for row in last.orderBy(*order).limit(MOST_KEYS).collect()}
-    next_offset = max((row["last"] + 1 for row in newest_rows.values()), default=begin)
-    policy_row = newest_rows.pop(KEY, None)
-    newest_rows.pop(None, None)
-    said = tuple(
-        Said(content, row["newest"]["at"])
-        for key, row in sorted(newest_rows.items(), key=lambda item: item[1]["last"])
-        if (content := _heard(key or b"", _bytes(row["newest"]["value"]))) is not None
-    )
-    if policy_row is None:
-        return PolicyNews(None, next_offset, said=said)
-    match parse_record(KEY, _bytes(policy_row["newest"]["value"])):
-        case PolicyHeard() as policy:
-            return PolicyNews(policy, next_offset, said=said)
-        case NewerRecord(v=v):
-            return PolicyNews(_readable(rows), next_offset, versions.sentence(v), said)
-        case BadRecord(text=text):
-            return PolicyNews(_readable(rows), next_offset, text, said)
-    raise AssertionError("the key is that of a policy")
-
-
-def _heard(key: bytes, value: bytes | None) -> InstanceHeard | SettingsHeard | HoldHeard | None:
-    """Return what a record says; None for what cannot be read, which takes away settings and holds."""
-    match parse_record(key, value):
-        case (InstanceHeard() | SettingsHeard() | HoldHeard()) as content:
-            return content
-        case _ if key.startswith(SETTINGS):
-            return SettingsHeard(key[len(SETTINGS) :].decode("ascii", errors="replace"), None)
-        case _ if key.startswith(HOLD):
-            return HoldHeard(key[len(HOLD) :].decode("ascii", errors="replace"), None)
-    return None
-
-
-def missing(session: SparkSession, kafka: Mapping[str, str], topics: Collection[str]) -> bool:
-    """Whether one of the topics does not exist. Raises the other errors of Spark and Kafka as they are.
-
-    Spark plans a read of all of them, from the end on: a job may write to the topics, and has no right to read them.
-    """
-    from_end = {"startingTimestamp": NEVER, "startingOffsetsByTimestampStrategy": "latest"}
-    reader = session.read.format("kafka").options(**_options(kafka), **from_end, subscribe=",".join(sorted(topics)))
-    try:
-        reader.load().select("offset").collect()
-    except Exception as error:
-        if is_absent(error):
-            return True
-        raise
-    return False
-
-
-def is_absent(error: BaseException) -> bool:
-    """Whether an error of Spark's Kafka source says that a topic does not exist."""
-    return "UnknownTopicOrPartition" in str(error)
-
-
-def _rows(session: SparkSession, kafka: Mapping[str, str], topic: str, begin: int) -> DataFrame:
-    options = {
-        **_options(kafka),
-        "assign": json.dumps({topic: [PARTITION]}),
-        "startingOffsets": json.dumps({topic: {str(PARTITION): begin}}),
-    }
-    return session.read.format("kafka").options(**options).load()
-
-
-def _options(kafka: Mapping[str, str]) -> dict[str, str]:
-    settings = {f"kafka.{name}": value for name, value in kafka.items() if name not in OF_PRODUCERS}
-    return {**settings, **OPTIONS}
-
-
-def _is_policy() -> Column:
-    return f.col("key") == f.lit(KEY)
-
-
-def _is_known() -> Column:
-    known = _is_policy()
-    for prefix in (INSTANCE, SETTINGS, HOLD):
-        known |= f.col("key").startswith(f.lit(prefix))
-    return known
-
-
-def _readable(rows: DataFrame) -> PolicyHeard | None:
-    """Return the newest policy that can be read, of the last LOOK_BACK ones; None if there is none."""
-    short = rows.where(_is_policy() & (f.col("value").isNull() | (f.length("value") <= LARGEST)))
-    kept = short.select("offset", "value").orderBy(f.desc("offset")).limit(LOOK_BACK).collect()
-    policies = (parse_record(KEY, _bytes(row["value"])) for row in kept)
-    return next((policy for policy in policies if isinstance(policy, PolicyHeard)), None)
-
-
-def _bytes(value: bytearray | None) -> bytes | None:
-    return None if value is None else bytes(value)
+def _rest_of(key: bytes, prefix: bytes) -> str:
+    return key[len(prefix) :].decode("ascii", errors="replace")

@@ -45,7 +45,7 @@ Write: TypeAlias = Callable[[DataFrame, Sequence[End]], Sequence[Done]]
 
 
 class Counts(NamedTuple):
-    """The counts of one batch, in records; each field is an int.
+    """The counts of one batch, in records; each field but `odd_kinds` is an int. A plain record for users' reports.
 
     Each record has one of six outcomes:
 
@@ -130,10 +130,9 @@ def for_each_record(
     - `handler` takes a `Record`. A returned value that is neither a verdict nor surely meant as one means success. Any
       exception but a verdict is a failure.
     - `rules` are the group's rules, from `build_rules`. The values of the group's policy go before them.
-    - `kafka` holds settings of Kafka's Java client, as text by name, with `bootstrap.servers` among them. The policy is
-      read with them.
-    - `client` holds settings of librdkafka, as text by name, with which copies, events and progress are written; None:
-      what follows from `kafka`.
+    - `kafka` holds settings of Kafka's Java client, as text by name, with `bootstrap.servers` among them.
+    - `client` holds settings of librdkafka, as text by name, with which copies, events and progress are written and the
+      policy is read; None: what follows from `kafka`.
     - `batch_handler`, with None as the handler, takes many records in one call; see BatchHandler.
     - `follow` False leaves the group's policy unread.
     - `stop_share` (a fraction from 0 to 1) and `stop_count` (records) stop the query in an outage, see below.
@@ -149,8 +148,10 @@ def for_each_record(
     column, or if `spark.speculation` is on. Errors of Spark and `report` are raised as they are, a
     `transactions.WriteError` of a worker among them.
     """
-    write = BatchWriter(rules, native_client(kafka, client)).write
-    current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), rules, kafka if follow else None)
+    settings = native_client(kafka, client)
+    write = BatchWriter(rules, settings).write
+    follower = PolicyFollower(rules, kafka if follow else None, client=settings)
+    current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), rules, follower)
     meter = QueryMetrics(rules) if metrics is None else metrics_at(metrics, rules)
     return batch_function(current, write, StopAt(stop_share, stop_count), meter, report)
 
@@ -216,10 +217,10 @@ def settle(
 class CurrentWorks:
     """How batches are handled by the rules in force. It makes the functions anew only when these have changed."""
 
-    def __init__(self, make: Callable[[Rules], Works], rules: Rules, kafka: Mapping[str, str] | None) -> None:
-        """Begin with the job's own rules; `kafka` None: no policy is followed."""
+    def __init__(self, make: Callable[[Rules], Works], rules: Rules, follower: PolicyFollower) -> None:
+        """Begin with the job's own rules."""
         self._make, self._rules, self._works = make, rules, make(rules)
-        self._follower = PolicyFollower(rules, kafka)
+        self._follower = follower
 
     def works(self, batch: DataFrame) -> Works:
         """Return the functions for a batch, once the rate lets it begin."""

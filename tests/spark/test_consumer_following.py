@@ -3,92 +3,88 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from msgspec.structs import replace
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from reconsume.spark.consumer.following import (
     AFTER_FAILURE,
-    EARLIEST,
     EVERY,
     LONGEST_LINE,
+    ControlLog,
+    LogRecord,
     PolicyFollower,
-    PolicyNews,
-    Said,
 )
 from reconsume.spark.consumer.rules import Rules, build_rules
-from reconsume.topics.agreement import SettingsHeard, SettingsRecord, digest_of
-from reconsume.topics.hold_record import HoldHeard, HoldRecord
-from reconsume.topics.policy_record import InstanceHeard, PolicyHeard, PolicyRecord, SubscriptionRecord
+from reconsume.topics.agreement import SettingsRecord, digest_of, render_settings, settings_key
+from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
+from reconsume.topics.policy_record import KEY, PolicyRecord, SubscriptionRecord, instance_key, render_record
 
 RULES = build_rules("billing", ["orders"], ladder=["1s", "1m"], max_reconsume_times=2, name="ship")
+NEWER = b'{"v": 2, "policy": {}, "who": "x", "at": 1}'
 
 
-def policy(**values: Any) -> PolicyHeard:
-    return PolicyHeard(PolicyRecord(values, "ops", 1))
+def policy(**values: Any) -> bytes:
+    return render_record(PolicyRecord(values, "ops", 1))
 
 
-class Topic:
-    """A policy topic whose records (a text: one that cannot be read), failures and level topics the test decides."""
+class Topic(ControlLog):
+    """A control log whose records, failures and level topics the test decides."""
 
     def __init__(self) -> None:
-        self.records: list[PolicyHeard | str] = []
-        self.said: list[Said] = []
+        self.new: list[LogRecord] = []
         self.error: Exception | None = None
         self.topics = set(RULES.levels)
-        self.reads: list[int] = []
+        self.reads = 0
         self.now = 100.0
         self.slept: list[float] = []
-        read: dict[str, Any] = {"read": self._read, "are_missing": self._missing, "sleep": self._sleep}
-        self._follower = PolicyFollower(RULES, {}, **read, clock=lambda: self.now, wall=lambda: self.now)
+        clocks: dict[str, Any] = {"clock": lambda: self.now, "wall": lambda: self.now, "sleep": self._sleep}
+        self._follower = PolicyFollower(RULES, None, log=self, **clocks)
+
+    def news(self) -> Iterator[LogRecord]:
+        self.reads += 1
+        if self.error is not None:
+            raise self.error
+        yield from self.new
+        self.new.clear()
+
+    def lacks(self, topics: Collection[str]) -> bool:
+        return not self.topics.issuperset(topics)
 
     def instance(self, name: str, rank: int, **values: Any) -> None:
         """Have a sidecar say its settings; they are also those of the job where no value is given."""
         settings = SettingsRecord({**RULES.own, **values}, rank)
         digest = digest_of(settings.values)
-        self.say(SettingsHeard(digest, settings))
-        self.say(InstanceHeard(name, SubscriptionRecord({}, 0, settings=digest)))
+        self.say(settings_key(digest), render_settings(settings))
+        self.say(instance_key(name), render_record(SubscriptionRecord({}, 0, settings=digest)))
 
     def hold(self, ident: str, seconds: int, **what: Any) -> None:
         """Have an operator hold something."""
         begin = int(self.now * 1000)
-        self.say(HoldHeard(ident, HoldRecord(begin, begin + seconds * 1000, "why", "ann", **what)))
+        self.say(hold_key(ident), render_hold(HoldRecord(begin, begin + seconds * 1000, "why", "ann", **what)))
 
-    def say(self, content: InstanceHeard | SettingsHeard | HoldHeard) -> None:
-        self.said.append(Said(content, int(self.now * 1000)))
+    def say(self, key: bytes, value: bytes | None) -> None:
+        self.new.append(LogRecord(key, value, int(self.now * 1000)))
 
-    def rules(self, *records: PolicyHeard | str) -> Rules:
-        """Add records, and return the rules of a batch that begins after the next read."""
-        self.records += records
+    def rules(self, *policies: bytes | None) -> Rules:
+        """Write policies, and return the rules of a batch that begins after the next read."""
+        for value in policies:
+            self.say(KEY, value)
         self.now += AFTER_FAILURE if self.error else EVERY
         return self.at_once()
 
     def at_once(self, size: int = 0) -> Rules:
         """Return the rules of a batch of so many records."""
-        return self._follower.rules(cast(DataFrame, SimpleNamespace(sparkSession=None, count=lambda: size)))
+        return self._follower.rules(cast(DataFrame, SimpleNamespace(count=lambda: size)))
 
     def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
-
-    def _read(self, _session: SparkSession, topic: str, begin: int) -> PolicyNews:
-        assert topic == "billing-RETRY-POLICY"
-        self.reads.append(begin)
-        if self.error is not None:
-            raise self.error
-        assert begin <= len(self.records), "as Spark's source says of an offset that is not there yet"
-        news = self.records[max(begin, 0) :]
-        good = [record for record in news if isinstance(record, PolicyHeard)]
-        fault = news[-1] if news and isinstance(news[-1], str) else ""
-        said, self.said = tuple(self.said), []
-        return PolicyNews(good[-1] if good else None, len(self.records) or begin, fault, said)
-
-    def _missing(self, _session: SparkSession, topics: Collection[str]) -> bool:
-        return not self.topics.issuperset(topics)
 
 
 @pytest.fixture
@@ -113,20 +109,19 @@ def test_without_a_policy_the_jobs_own_values_apply(topic: Topic, warnings: Call
     assert warnings() == []
 
 
-def test_a_change_is_in_force_at_the_next_read_and_only_what_is_new_is_read(topic: Topic) -> None:
+def test_a_change_is_in_force_at_the_next_read(topic: Topic) -> None:
     assert topic.rules(policy(max_reconsume_times=5)).max_reconsume_times == 5
-    topic.records.append(policy(jitter="9%", max_age="1h"))
+    topic.say(KEY, policy(jitter="9%", max_age="1h"))
     assert topic.at_once().jitter == 0, "it was read a moment ago"
     changed = topic.rules()
     assert (changed.max_reconsume_times, changed.jitter, changed.max_age) == (2, 9, 3_600_000)
-    assert topic.reads == [EARLIEST, 1]
-    assert topic.rules(PolicyHeard(None)) == RULES, "a policy that was withdrawn"
+    assert topic.rules(None) == RULES, "a policy that was withdrawn"
 
 
 def test_a_policy_waits_for_its_level_topics(topic: Topic, warnings: Callable[[], list[str]]) -> None:
     change = policy(ladder=["1s", "7s"], max_reconsume_times=9)
-    for _ in range(2):
-        assert topic.rules(*([change] if not topic.records else [])) is RULES
+    assert topic.rules(change) is RULES
+    assert topic.rules() is RULES
     [line] = warnings()
     assert "billing-RETRY-7s" in line
     topic.topics.add("billing-RETRY-7s")
@@ -140,12 +135,12 @@ def test_a_policy_waits_for_its_level_topics(topic: Topic, warnings: Callable[[]
         (policy(ladder="steps", max_reconsume_times=9), "steps"),
         (policy(max_reconsume_times="9"), "max_reconsume_times: must be"),
         (policy(ladder=[f"{'9' * 300}s"]), "is not a duration"),
-        ("written by a newer version", "newer version"),
+        (NEWER, "newer version"),
     ],
     ids=["no ladder", "no number", "a long text", "unreadable"],
 )
 def test_a_policy_that_cannot_be_is_not_applied_and_the_next_one_is(
-    topic: Topic, warnings: Callable[[], list[str]], record: PolicyHeard | str, sentence: str
+    topic: Topic, warnings: Callable[[], list[str]], record: bytes, sentence: str
 ) -> None:
     good = topic.rules(policy(max_reconsume_times=3))
     assert topic.rules(record) is good
@@ -159,8 +154,9 @@ def test_a_policy_that_cannot_be_is_not_applied_and_the_next_one_is(
 def test_what_somebody_wrote_stays_one_short_line_of_the_log(topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     hostile = "x\n2026 ERROR \u202e" + "y" * 10_000
-    topic.rules(PolicyHeard(PolicyRecord({"jitter": "9%"}, hostile, 1)), policy(jitter="8%"))
-    topic.rules(PolicyHeard(PolicyRecord({"jitter": "9%"}, hostile, 1)))
+    by_hostile = render_record(PolicyRecord({"jitter": "9%"}, hostile[:256], 1))
+    topic.rules(by_hostile, policy(jitter="8%"))
+    topic.rules(by_hostile)
     topic.rules(policy(ladder={hostile: "1s"}))
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 3
@@ -170,7 +166,7 @@ def test_what_somebody_wrote_stays_one_short_line_of_the_log(topic: Topic, caplo
 def test_a_job_that_starts_behind_an_unreadable_policy_has_the_one_before(
     topic: Topic, warnings: Callable[[], list[str]]
 ) -> None:
-    assert topic.rules(policy(max_reconsume_times=3), "a newer version").max_reconsume_times == 3
+    assert topic.rules(policy(max_reconsume_times=3), NEWER).max_reconsume_times == 3
     assert topic.rules().max_reconsume_times == 3
     assert len(warnings()) == 1
 
@@ -179,28 +175,17 @@ def test_where_it_cannot_be_read_the_last_known_policy_applies_and_that_is_said_
     topic: Topic, warnings: Callable[[], list[str]]
 ) -> None:
     known = topic.rules(policy(max_reconsume_times=3))
-    topic.error = OSError("An error occurred while calling o1.\n: java.Timeout: no answer")
+    topic.error = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer"))
     assert [topic.rules(), topic.rules()] == [known, known]
     assert warnings() == [
-        "the group's policy cannot be read, the last known one applies: java.Timeout: no answer",
+        "the group's policy cannot be read, the last known one applies: no answer",
     ]
     topic.error = None
-    reads = len(topic.reads)
+    reads = topic.reads
     assert topic.rules(policy(max_reconsume_times=4)) is known, "it is read again a minute later"
-    assert len(topic.reads) == reads
+    assert topic.reads == reads
     topic.now += AFTER_FAILURE
     assert topic.at_once().max_reconsume_times == 4
-    topic.error = OSError("org.apache.kafka.common.errors.UnknownTopicOrPartitionException")
-    topic.rules()
-    assert warnings() == [
-        "the group's policy cannot be read, the last known one applies: billing-RETRY-POLICY does not exist"
-    ]
-
-
-def test_a_topic_that_was_made_anew_is_read_from_its_first_record(topic: Topic) -> None:
-    topic.rules(policy(max_reconsume_times=3), policy(max_reconsume_times=4))
-    topic.records.clear()
-    assert topic.rules(policy(max_reconsume_times=5)).max_reconsume_times == 5
 
 
 def test_the_newest_settings_of_the_live_sidecars_apply_below_the_policy(topic: Topic) -> None:
@@ -211,10 +196,10 @@ def test_the_newest_settings_of_the_live_sidecars_apply_below_the_policy(topic: 
     assert (topic.rules().max_reconsume_times, topic.rules().jitter) == (7, 9)
     changed = topic.rules(policy(jitter="3%"))
     assert (changed.max_reconsume_times, changed.jitter) == (7, 3)
-    topic.say(InstanceHeard("pod-1", None))
+    topic.say(instance_key("pod-1"), None)
     assert (topic.rules().max_reconsume_times, topic.rules().jitter) == (5, 3)
     topic.now += 180
-    assert topic.rules(PolicyHeard(None)) == RULES, "no sidecar lives"
+    assert topic.rules(None) == RULES, "no sidecar lives"
 
 
 def test_settings_of_sidecars_that_cannot_be_are_skipped(topic: Topic, warnings: Callable[[], list[str]]) -> None:
@@ -247,7 +232,7 @@ def test_a_hold_is_obeyed_from_the_next_read_until_its_end_or_its_release(topic:
     topic.now += 60
     [hold] = topic.at_once().holds
     assert hold.all, "the end of the other one needs no record"
-    topic.say(HoldHeard("b", replace(hold, released_by="bob", released_at=1)))
+    topic.say(hold_key("b"), render_hold(replace(hold, released_by="bob", released_at=1)))
     assert topic.rules() == RULES
 
 
@@ -256,19 +241,15 @@ def test_a_hold_that_cannot_end_in_time_is_not_obeyed_and_one_that_was_deleted_i
     assert topic.rules().holds == ()
     topic.hold("b", 60, all=True)
     assert len(topic.rules().holds) == 1
-    topic.say(HoldHeard("b", None))
+    topic.say(hold_key("b"), None)
     assert topic.rules().holds == ()
 
 
-def test_holds_go_on_while_the_topic_cannot_be_read_and_where_it_was_made_anew(topic: Topic) -> None:
+def test_holds_go_on_while_the_topic_cannot_be_read(topic: Topic) -> None:
     topic.hold("a", 3_600, all=True)
     held = topic.rules(policy(max_reconsume_times=3)).holds
     assert held
     topic.error = OSError("no answer")
-    assert topic.rules().holds == held
-    topic.error = None
-    topic.records.clear()
-    topic.now += AFTER_FAILURE
     assert topic.rules().holds == held
 
 
@@ -284,7 +265,7 @@ def test_a_batch_begins_when_the_one_before_has_had_its_time_and_a_new_rate_coun
     assert topic.now == pytest.approx(began + 30)
     assert max(topic.slept) <= EVERY, "a change is noticed meanwhile"
     began = topic.now
-    topic.records.append(policy(rate="100/s"))
+    topic.say(KEY, policy(rate="100/s"))
     topic.at_once()
     assert began + 3 <= topic.now <= began + 3 + 2 * EVERY
     topic.rules(policy())

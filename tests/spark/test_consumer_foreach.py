@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 from reconsume.spark.consumer import (
     Counts,
+    PolicyFollower,
     Record,
     TooManyFailuresError,
     build_rules,
@@ -121,7 +122,7 @@ def handling(
     batch_handler: BatchHandler | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """What `for_each_record` returns, but for what writes."""
-    current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), RULES, None)
+    current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), RULES, PolicyFollower(RULES, None))
     return batch_function(current, write, stop, QueryMetrics(RULES), report)
 
 

@@ -18,7 +18,7 @@ from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, fresh_group
 from tests.support.kafka.guarded import PLAIN_LOGIN, GuardedKafka
-from tests.support.kafka.topic_io import Out, create_topic, dump, produce
+from tests.support.kafka.topic_io import Out, create_topic, delete_topics, dump, produce
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.policy import set_policy, with_policy, write
 
@@ -66,6 +66,17 @@ def test_hostile_records_stop_nothing_and_the_last_good_policy_holds(
     assert (changed.max_reconsume_times, changed.delays) == (2, (1_000, 2_000, 3_000))
     write(group, None)
     assert rules() == rules_of(group)
+
+
+def test_a_log_that_was_created_again_is_read_from_its_first_record(spark: SparkSession, group: GroupTopics) -> None:
+    rules = following(spark, group)
+    for times in (3, 4, 5):
+        set_policy(group, max_reconsume_times=times)
+    assert rules().max_reconsume_times == 5
+    delete_topics(group.bootstrap, group.names.policy)
+    create_topic(group.bootstrap, group.names.policy)
+    set_policy(group, max_reconsume_times=6)
+    assert rules().max_reconsume_times == 6
 
 
 def test_the_settings_of_a_live_sidecar_apply_below_the_policy_until_it_is_gone(
