@@ -73,7 +73,8 @@ def test_a_record_that_is_far_from_due_is_not_handled() -> None:
 
 @pytest.mark.parametrize("answer", [None, True, 0, "done", "", ["x"], {"verdict": "retry"}], ids=repr)
 def test_whatever_is_neither_a_verdict_nor_meant_as_one_is_a_success(answer: Any) -> None:
-    assert handling(lambda _record: answer, RULES)(row()) == Result("commit", fresh=True, waited=4_999, writes=[])
+    taken = Result("commit", ("orders", ""), fresh=True, waited=4_999, writes=[])
+    assert handling(lambda _record: answer, RULES)(row()) == taken
 
 
 def state_of(result: Result) -> RetryState:

@@ -125,12 +125,12 @@ def tagged(value: bytes | None, topic: str = "orders") -> Read:
 def test_a_record_without_a_wanted_tag_is_done_at_once_and_nothing_is_written() -> None:
     rules = build_rules("billing", ["orders", "bills"], tags={"orders": "TagA || TagB", "bills": "*"}, name="ship")
     for row in (tagged(b"TagC"), tagged(None), MAIN):
-        assert looked_at(row, rules) == Result("passed_over")
+        assert looked_at(row, rules) == Result("passed_over", ("orders", ""))
     assert looked_at(tagged(b"TagB"), rules) is None
     assert looked_at(tagged(b"TagC", "bills"), rules) is None
     assert looked_at(retried(), rules) is None, "a retry was wanted when it was first delivered"
     held = holding(3_600, rules)
-    assert looked_at(tagged(b"TagC"), held) == Result("passed_over")
+    assert looked_at(tagged(b"TagC"), held) == Result("passed_over", ("orders", ""))
 
 
 @pytest.mark.parametrize("tags", [{"other": "A"}, {"orders": "A|B"}, {"orders": ""}, {"orders": "A||A"}, ["A"]])

@@ -125,7 +125,7 @@ def test_a_wait_below_the_shortest_level_takes_that_one_and_keeps_its_due_time()
 
 def test_a_success_at_once_writes_nothing_and_a_success_after_a_retry_one_event() -> None:
     rules = rules_of()
-    assert ours(main_row(), rules, None) == Result("commit", fresh=True, waited=9_000, writes=[])
+    assert ours(main_row(), rules, None) == Result("commit", ("orders", ""), fresh=True, waited=9_000, writes=[])
     ((topic, key, value, _),) = ours(retried_row(rules), rules, None).writes
     told = decode_event(value)
     assert isinstance(told, Event)
