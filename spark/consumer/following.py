@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
-from reconsume.spark.consumer.brokers import Lookup, read
+from reconsume.spark.consumer.brokers import QUIET, Lookup, read
 from reconsume.spark.consumer.client import native_client
 from reconsume.spark.consumer.offsets import Range
 from reconsume.spark.consumer.rules import KEYS, Rules, Values, with_policy
@@ -77,7 +77,7 @@ class ControlLog:
 
     def __init__(self, client: Mapping[str, str], topic: str) -> None:
         """`client` holds librdkafka's settings. Nothing is asked yet."""
-        self._client, self._at = client, (topic, PARTITION)
+        self._client, self._at = {**QUIET, **client}, (topic, PARTITION)
         self._lookup: Lookup | None = None
         """Made at first use: Spark Connect sends a follower to its server, and a Kafka client cannot be sent."""
         self._next = 0
