@@ -24,8 +24,9 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from reconsume.spark.consumer.handling import ODD_KINDS, level_of
+from reconsume.spark.consumer.handling import ODD_KINDS, OTHER, level_of
 from reconsume.spark.consumer.rules import Rules
+from reconsume.topics.durations import render_duration
 
 if TYPE_CHECKING:
     from reconsume.spark.consumer.foreach import Counts
@@ -63,7 +64,8 @@ class QueryMetrics:
         """The counts by the values of the own labels. Those that are known begin with 0."""
         for topic in rules.topics:
             self._counts["deliveries"].update({(topic, "main", outcome): 0 for outcome in HANDLED})
-            self._counts["passed_over"][topic,] = 0
+            self._counts["retries_scheduled"].update({(topic, render_duration(delay)): 0 for delay in rules.delays})
+            self._counts["dead_lettered"][topic, OTHER] = self._counts["passed_over"][topic,] = 0
         self._counts["odd_verdicts"].update({(kind,): 0 for kind in ODD_KINDS})
         self._counts["hops"][()] = self._counts["bad_headers"][()] = 0
         self._began: float | None = None
