@@ -12,6 +12,7 @@ from reconsume.topics.other_group_headers import is_original
 from reconsume.topics.render_headers import DROPPED
 from reconsume.topics.retry_headers import OURS, Headers, RetryState
 from tests.sim.kafka_model import Stored
+from tests.sim.lane_view import view
 from tests.sim.samples import WALL, read, waits
 from tests.sim.service_model import Delivery
 from tests.sim.world import World
@@ -199,9 +200,7 @@ def all_is_done(world: World) -> None:
     for process in world.processes:
         assert process.gate.in_flight == 0
         for host in process.hosts.values():
-            assert host.lane.ownership.load == 0
-            assert not host.lane.ready
-            assert not host.lane.outbox.refused
+            assert view(host.lane).is_empty, f"{process.name} still has records of {host.group}"
 
 
 LONGEST_ASKED = 61_234

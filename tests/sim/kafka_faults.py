@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from reconsume.sidecar.core.record import Partition
 from tests.sim.kafka_model import Log, Stored
+from tests.sim.lane_view import view
 from tests.sim.plan import Fault
 from tests.sim.samples import WALL
 
@@ -213,10 +214,4 @@ class KafkaFaults:
                 world.excused.add(world.origin(place, stored))
 
     def _in_hand(self, place: Partition) -> set[int]:
-        return {
-            offset
-            for host in self.world.hosts()
-            if (part := host.lane.ownership.partitions.get(place)) is not None
-            for offset in range(part.tracker.next)
-            if offset not in part.tracker.dropped
-        }
+        return {offset for host in self.world.hosts() for offset in view(host.lane).in_hand(place)}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from reconsume.sidecar.core.commit_batch import CommitBatch
 from reconsume.sidecar.core.lane.admission import LaneOptions
-from reconsume.sidecar.core.lane.lane import Lane
 from reconsume.sidecar.core.lane.queue_hops import Spans
 from reconsume.sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
@@ -22,6 +21,7 @@ from reconsume.sidecar.kafka.messages import Reading
 from reconsume.topics.retry_headers import Headers, RetryState
 from tests.sim.committer_model import CommitterModel
 from tests.sim.consumer_side import ConsumerSide
+from tests.sim.lane_view import view
 from tests.sim.queue_model import QueueModel
 from tests.sim.samples import WALL, read, waits
 from tests.sim.service_model import Delivery
@@ -137,8 +137,8 @@ class LaneHost(ConsumerSide):
         self.queues = QueueModel(self)
         self._submit, recall = CommitterModel(self).submit, NoDelivery().recall
         ports = Ports(self, self._deliver, self._commit, self._wake, recall, queues=self.queues)
-        terms = LaneOptions(self.world.plan.room, self.world.plan.order, bounds=self.world.plan.bounds)
-        self.lane = Lane(process.policy, levels, ports, process.gate, terms)
+        terms = LaneOptions(self.world.plan.room, self.world.order, bounds=self.world.plan.bounds)
+        self.lane = self.world.make_lane(process.policy, levels, ports, process.gate, terms)
         if self.lane.queues is not None:
             hop_span = self.world.plan.hop_span
             self.lane.queues.within(Spans(2 * hop_span, hop_span))
@@ -175,8 +175,8 @@ class LaneHost(ConsumerSide):
             outcome = self._fate(record, fatal)
         if not isinstance(outcome, NotSent):
             now = self.process.now()
-            queue = self.lane.ownership.partitions[record.source]
-            tenure = (self.process.name, self.group, queue.under or record.source, record.epoch)
+            main = view(self.lane).main_partition(record.source)
+            tenure = (self.process.name, self.group, main, record.epoch)
             at = WALL + self.world.steady_ms
             self.world.service.ledger.append(Delivery(at, now.wall_ms, record, tenure, outcome, at + ms))
             if isinstance(outcome, Throttled):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reconsume.sidecar.core.pace.rates import GRAIN_MS
+from tests.sim.lane_view import view
 
 if TYPE_CHECKING:
     from tests.sim.process import Process
@@ -22,7 +23,7 @@ def nothing_is_left(process: Process) -> None:
     hosts, now = tuple(process.hosts.values()), process.now()
     by_ms = min(host.wake_at for host in hosts)  # a deadline of the dispatcher wakes either of the two
     soon_ms = GRAIN_MS if process.gate.limits.active else 0
-    if by_ms <= now.steady_ms + soon_ms or any(host.lane.memory.more_than_half for host in hosts):
+    if by_ms <= now.steady_ms + soon_ms or any(view(host.lane).is_more_than_half_full for host in hosts):
         return
     for host in hosts:
         asked_ms, acts = host.wake_at, sum(one.acts for one in hosts)

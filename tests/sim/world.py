@@ -16,6 +16,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.lane.in_place_queues import OrderBy
 from reconsume.sidecar.core.lane.partition import AssignedPartition
 from reconsume.sidecar.core.policy import InPlace, Policy
 from reconsume.sidecar.core.record import Partition
@@ -25,6 +26,7 @@ from tests.sim.coordinator import Coordinator
 from tests.sim.faults import Faults
 from tests.sim.hold_model import HoldModel
 from tests.sim.kafka_model import KafkaModel, Stored
+from tests.sim.lane_view import CHOSEN, MakeLane, view
 from tests.sim.operator_model import OperatorModel
 from tests.sim.plan import INTERVAL, Config, Plan
 from tests.sim.process import LaneHost, Process
@@ -49,8 +51,9 @@ class World:
     most_steps = MOST_STEPS
     check_every = CHECK_EVERY
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, lane: MakeLane = CHOSEN) -> None:
+        """`lane`: the class of the lanes of its processes."""
+        self.plan, self.make_lane = plan, lane
         self.random = Random(plan.seed)
         self.steady_ms = 0
         self.hang = self.losses = 0
@@ -112,6 +115,11 @@ class World:
             in_place = InPlace(INTERVAL, plan.tries)
             return replace(policy, queued=False, drained=True, in_place=in_place) if config.in_place else policy
         return policy if plan.order is None else replace(policy, in_place=InPlace(INTERVAL, plan.tries))
+
+    @property
+    def order(self) -> OrderBy | None:
+        """What its lanes deliver one at a time."""
+        return self.plan.order
 
     @property
     def everything(self) -> Policy:
@@ -252,11 +260,10 @@ class World:
 
     def cut(self, host: LaneHost, place: Partition, low: int) -> None:
         """A log begins at `low` now: what the lane has let go of, to read it again, is gone with it."""
-        partition = host.lane.ownership.partitions.get(place)
-        if partition is not None and place in self.kafka.logs:
-            for stored in self.kafka.logs[place].everything:
-                if stored.offset in partition.tracker.dropped and stored.offset < low:
-                    self.excused.add(self.origin(place, stored))
+        away = view(host.lane).away(place)
+        for stored in self.kafka.logs[place].everything if away and place in self.kafka.logs else ():
+            if stored.offset in away and stored.offset < low:
+                self.excused.add(self.origin(place, stored))
 
     def truncated(self, host: LaneHost, place: Partition) -> None:
         """A partition's log has ended before what was read, and it is granted anew."""
