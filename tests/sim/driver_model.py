@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
 
 from reconsume.sidecar.core.lane.lane import Lane
@@ -22,8 +23,13 @@ class DriverModel:
 
     def __init__(self, process: Process, group: str) -> None:
         self.process, self.group = process, group
-        self.world, self.random = process.world, process.world.random
+        self.world = process.world
+        self._hand_overs = self.stream("hand-overs")
         self._handed_at = self._given = self._taken = 0
+
+    def stream(self, name: str) -> Random:
+        """Where a part of it draws from."""
+        return self.world.stream(self.process.name, self.group, name)
 
     def assigned(self, grants: Sequence[AssignedPartition]) -> None:
         """Partitions are ours now."""
@@ -69,6 +75,6 @@ class DriverModel:
     def on_loop(self, act: Callable[[], None]) -> None:
         """From the consumer's thread to the loop: in order, after a moment."""
         self._handed_at = max(
-            self._handed_at, self.world.steady_ms + self.random.choice((0, 0, 2, self.world.plan.stall))
+            self._handed_at, self.world.steady_ms + self._hand_overs.choice((0, 0, 2, self.world.plan.stall))
         )
         self.process.later(self._handed_at - self.world.steady_ms, act)

@@ -32,7 +32,7 @@ class KafkaFaults:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.random: Random = world.random
+        self.random: Random = world.stream("faults")
         self.questions_hang = 0
         self.ended = 0
         """When the last fault so far is over."""
@@ -119,7 +119,9 @@ class KafkaFaults:
 
     def _cutqueue(self, fault: Fault) -> None:
         """Retention takes the beginning of a queue, with what waits there."""
-        queues = self.world.kafka.places("billing-ORDERED-orders")
+        if (topic := "billing-ORDERED-orders") not in self.world.kafka.sizes:
+            return
+        queues = self.world.kafka.places(topic)
         place = queues[fault.whom % len(queues)]
         log = self.world.kafka.logs[place]
         before = self.random.randint(log.start, log.end)

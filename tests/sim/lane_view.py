@@ -110,9 +110,8 @@ class NextLane:
 
     @property
     def is_empty(self) -> bool:
-        entries = [entry for one in self._partitions.values() for entry in one.offsets.entries.values()]
-        has_ready = any(entry.where.name == "READY" for entry in entries)
-        return self._lane.room.load == 0 and not has_ready and not self._lane.outbox.refused
+        lane = self._lane
+        return lane.room.load == 0 and not lane.ready and not lane.machines.outbox.refused
 
     @property
     def is_more_than_half_full(self) -> bool:

@@ -90,7 +90,7 @@ class QueueModel:
 
     def __init__(self, host: LaneHost) -> None:
         self._host, self._process, self._world = host, host.process, host.world
-        self._random = host.world.random
+        self._random = host.stream("queues")
         self._readings: dict[Partition, Reading] = {}
         self._had_ladder = self._ended = False
         self._at_hand: dict[tuple[Partition, int], Record] = {}
