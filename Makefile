@@ -115,7 +115,7 @@ soak-sim: $(READY)
 
 # The same, of the stories that two kinds of lane live in lock step: so many a kind.
 lock-step: $(READY)
-	RECONSUME_SIM_EXAMPLES=$$(( ($(EXAMPLES) + 21) / 22 )) $(BIN)/python -m pytest --numprocesses 2 --timeout 36000 \
+	RECONSUME_SIM_EXAMPLES=$$(( ($(EXAMPLES) + 22) / 23 )) $(BIN)/python -m pytest --numprocesses 2 --timeout 36000 \
 		tests/sim/test_lock_step.py -k both_lanes $(ARGS)
 
 # Kafka's release and the group protocol of the sidecars. Every pair is tried, also behind one that failed.

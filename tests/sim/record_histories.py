@@ -27,19 +27,14 @@ from tests.sim.plan import Plan
 from tests.sim.service_model import Delivery
 from tests.sim.world import World
 
-REPEATS = frozenset(
-    (
-        *("crash", "freeze", "lose", "join", "rollout", "revoke", "truncate", "recreate", "grow", "outside", "unreach"),
-        *("cut", "cutqueue", "renewqueue", "forget", "settle", "refuse", "oversize", "unled", "underreplicated"),
-    )
-)
-"""After these an attempt may be delivered again, or retries that only memory counts begin again."""
-CRASHES = frozenset(("crash", "freeze", "lose", "join", "rollout", "revoke", "grow", "outside", "renewqueue"))
+CRASHES = frozenset({"crash", "freeze", "lose", "join", "rollout", "revoke", "grow", "outside", "renewqueue"})
 """After these others than those that kill may be taken for records that kill, if the moment is a bad one."""
+REFUSALS = frozenset({"refuse", "oversize", "unled", "underreplicated"})
+LOSSES = frozenset({"truncate", "recreate", "unreach", "cut", "cutqueue", "forget", "settle"})
+REPEATS = CRASHES | REFUSALS | LOSSES
+"""After these an attempt may be delivered again, or retries that only memory counts begin again."""
 BY_NOBODY = ("crashed-service", "by-operator", "unknown-topic")
 """Reasons of ends that no answer of the service has caused."""
-CALM_MS = 30_000
-"""ms by which a story may end later in the other world."""
 
 
 class Outline(NamedTuple):
@@ -52,7 +47,7 @@ class Outline(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What is not the same in two worlds: a part of `Outline`, or `rest`. `record`: the id."""
+    """What is not the same in two worlds. `part`: of the outline. `record`: its id."""
 
     part: str
     record: str

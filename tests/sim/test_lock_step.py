@@ -7,6 +7,7 @@ worlds too. `make lock-step [EXAMPLES=20000]` runs long.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
@@ -22,7 +23,7 @@ from reconsume.sidecar.core.outcome import Failed, Outcome, Throttled
 from reconsume.sidecar.core.ports import Ports, Reply
 from reconsume.sidecar.core.record import Now, Record
 from reconsume.topics.transition_records import Copy
-from tests.sim.checker import check
+from tests.sim.checker import check, rested
 from tests.sim.hold_model import nothing_held_was_delivered
 from tests.sim.ladder_checker import check_ladder, check_order_alone, check_what_is_left
 from tests.sim.lane_view import MakeLane, lane_of
@@ -42,6 +43,10 @@ from tests.sim.world import World
 
 OLD = lane_of("old")
 NEW = lane_of("next") if find_spec("reconsume.sidecar.core.next") else OLD
+
+
+MOMENTS_MS = 1_000
+"""By how much a story must end later or sooner in one of its worlds to be counted."""
 
 
 class Known(NamedTuple):
@@ -105,7 +110,7 @@ BY_HAND = st.builds(
 )
 LOST_QUEUES = st.builds(
     lambda plan, renewals: plan._replace(deaths=None, faults=(*plan.faults, *renewals)),
-    ladders("cutqueue", "cutqueue", "forget", "revoke", "join", "crash", "freeze", "outage"),
+    ladders("cutqueue", "cutqueue", "revoke", "join", "crash", "freeze", "outage"),
     st.lists(RENEWALS, max_size=2),
 )
 KILLERS_IN_QUEUES = st.builds(
@@ -128,6 +133,9 @@ STORIES: dict[str, st.SearchStrategy[Plan]] = {
     "long and late queues": LONG_QUEUES,
     "settled queues": BY_HAND,
     "lost queues": LOST_QUEUES,
+    "forgotten queues": ladders("forget", "forget", "revoke", "crash", "join").map(
+        lambda plan: plan._replace(deaths=None)
+    ),
     "changed queues": st.one_of(LADDERS_CHANGE, LADDERS_COME_AND_GO, ladders("grow", "grow", *MOVED)),
     "held": plans("held", "held", "crash", "lose", "revoke", "refuse", "oversize", "late", "failing"),
     "held in order": st.one_of(
@@ -146,18 +154,27 @@ STORIES: dict[str, st.SearchStrategy[Plan]] = {
 
 
 @pytest.mark.parametrize("kind", STORIES)
-@story
-@given(data=st.data())
-def test_both_lanes_do_the_same_to_each_record(kind: str, data: st.DataObject) -> None:
-    plan = data.draw(STORIES[kind])
-    old, new = run_both(plan, OLD, NEW)
-    for world, whose in ((old, "old"), (new, "new")):
-        try:
-            check_story(world)
-        except AssertionError as failure:
-            failure.add_note(f"in the world of the {whose} lane")
-            raise
-    assert unnamed(plan, differences(old, new)) == []
+def test_both_lanes_do_the_same_to_each_record(kind: str) -> None:
+    """Neither is late more often than the other: in one story moments decide, but not in all."""
+    rests = Counter[str]()
+
+    @story
+    @given(plan=STORIES[kind])
+    def tell(plan: Plan) -> None:
+        old, new = run_both(plan, OLD, NEW)
+        for world, whose in ((old, "old"), (new, "new")):
+            try:
+                check_story(world)
+            except AssertionError as failure:
+                failure.add_note(f"in the world of the {whose} lane")
+                raise
+        assert unnamed(plan, differences(old, new)) == []
+        later_ms = rested(new) - rested(old)
+        rests["later"] += later_ms > MOMENTS_MS
+        rests["sooner"] += later_ms < -MOMENTS_MS
+
+    tell()
+    assert rests["later"] <= 2 * rests["sooner"] + 10, rests
 
 
 def test_each_known_difference_is_still_there() -> None:
