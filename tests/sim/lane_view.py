@@ -1,17 +1,19 @@
 """What the simulator asks of a lane and the product does not: few questions, answered for each kind of lane.
 
-Nothing else of a world, its models and its checkers looks into a lane, so each story runs on either kind.
+Nothing else of a world, its models and its checkers looks into a lane, so each story runs on either kind. Rigs ask some
+more, for the tests of one lane that use them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from importlib import import_module
 from typing import Any, Protocol, TypeAlias
 
 from reconsume.sidecar.core.lane.lane import Lane
-from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.record import Now, Partition
 
 MakeLane: TypeAlias = Callable[..., Lane]
 """The class of a lane. The new one has the same constructor and the same public methods."""
@@ -45,6 +47,19 @@ class LaneView(Protocol):
         """Return all other offsets of a partition below the one that begins next, done or not."""
         ...
 
+    def partition(self, source: Partition) -> Any:
+        """Return what the lane knows of a partition that it owns. For tests that look into one kind of lane."""
+        ...
+
+    def seek_count(self, source: Partition) -> int:
+        """Return how often a partition was sought, as its next records must say; 0 if it is not owned."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many partitions and records a check of the lane looks at, about."""
+        ...
+
     @property
     def is_empty(self) -> bool:
         """Whether no record is in memory, ready, or refused by Kafka."""
@@ -53,6 +68,14 @@ class LaneView(Protocol):
     @property
     def is_more_than_half_full(self) -> bool:
         """Whether more than half of the room is taken: then the lane looks at its partitions at each call."""
+        ...
+
+    def begin(self, grants: Sequence[AssignedPartition]) -> None:
+        """Start partitions, and do nothing that follows from that before the next call of the lane."""
+        ...
+
+    def commit_nothing(self, now: Now) -> None:
+        """Act as if all progress had been committed just now: the next commit waits a second."""
         ...
 
 
@@ -69,6 +92,24 @@ class OldLane:
 
     def main_partition(self, source: Partition) -> Partition:
         return self._lane.ownership.partitions[source].under or source
+
+    def partition(self, source: Partition) -> Any:
+        return self._lane.ownership.partitions[source]
+
+    def seek_count(self, source: Partition) -> int:
+        partition = self._lane.ownership.partitions.get(source)
+        return 0 if partition is None else partition.seek_count
+
+    @property
+    def size(self) -> int:
+        partitions = self._lane.ownership.partitions.values()
+        return self._lane.shown.waiting() + sum(1 + partition.unsettled for partition in partitions)
+
+    def begin(self, grants: Sequence[AssignedPartition]) -> None:
+        self._lane.ownership.assigned(grants)
+
+    def commit_nothing(self, now: Now) -> None:
+        self._lane.commits.take(now)
 
     def away(self, source: Partition) -> Collection[int]:
         partition = self._lane.ownership.partitions.get(source)
@@ -98,6 +139,22 @@ class NextLane:
     def main_partition(self, source: Partition) -> Partition:
         under: Partition | None = self._partitions[source].kind.under
         return under or source
+
+    def partition(self, source: Partition) -> Any:
+        return self._partitions[source]
+
+    def seek_count(self, source: Partition) -> int:
+        return self._partitions[source].seek_count if source in self._partitions else 0
+
+    @property
+    def size(self) -> int:
+        return sum(1 + len(partition.offsets.entries) for partition in self._partitions.values())
+
+    def begin(self, grants: Sequence[AssignedPartition]) -> None:
+        self._lane.ownership.begin_partitions(grants)
+
+    def commit_nothing(self, now: Now) -> None:
+        self._lane.machines.commits.take_batch(now)
 
     def away(self, source: Partition) -> Collection[int]:
         partition = self._partitions.get(source)
