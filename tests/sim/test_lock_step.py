@@ -110,8 +110,11 @@ BY_HAND = st.builds(
 )
 LOST_QUEUES = st.builds(
     lambda plan, renewals: plan._replace(deaths=None, faults=(*plan.faults, *renewals)),
-    ladders("cutqueue", "cutqueue", "revoke", "join", "crash", "freeze", "outage"),
-    st.lists(RENEWALS, max_size=2),
+    ladders("revoke", "join", "crash", "freeze", "outage"),
+    st.lists(RENEWALS, min_size=1, max_size=2),
+)
+CUT_QUEUES = ladders("cutqueue", "cutqueue", "revoke", "join", "crash", "freeze", "outage").map(
+    lambda plan: plan._replace(deaths=None)
 )
 KILLERS_IN_QUEUES = st.builds(
     lambda plan, order: plan._replace(order=order, queued=order is not None),
@@ -132,7 +135,7 @@ STORIES: dict[str, st.SearchStrategy[Plan]] = {
     "refused queues": ladders("refuse", "oversize", "unled", "underreplicated", "revoke", "crash"),
     "long and late queues": LONG_QUEUES,
     "settled queues": BY_HAND,
-    "lost queues": LOST_QUEUES,
+    "lost queues": st.one_of(CUT_QUEUES, LOST_QUEUES),
     "forgotten queues": ladders("forget", "forget", "revoke", "crash", "join").map(
         lambda plan: plan._replace(deaths=None)
     ),
