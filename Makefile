@@ -19,7 +19,7 @@ install = $(BIN)/uv pip install --python $(BIN)/python $(1) || \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1' && $(BIN)/python -m pip install $(1); }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-view test test-all soak-sim lock-step compat check docs reference charts bench bench-spark bench-everyday bench-peers clean packet-loss soak soak-view soak-spark fuzz coverage release
+.PHONY: help demo demo-view test test-all soak-sim compat check docs reference charts bench bench-spark bench-everyday bench-peers clean packet-loss soak soak-view soak-spark fuzz coverage release
 
 help:
 	@echo "make TARGET [ARGS=\"...\"] [PYTHON=python3]: each target first makes .venv with all it needs, if it must"
@@ -32,7 +32,6 @@ help:
 	@echo "              some of it:                              make test ARGS=tests/unit"
 	@echo "make test-all  the same and what takes long: every kill point, three nodes, whole Spark jobs; 20 minutes"
 	@echo "make soak-sim [EXAMPLES=20000]  random stories of groups on virtual time, over two processes; half an hour"
-	@echo "make lock-step [EXAMPLES=20000]  the old and the new lane through the same random stories, compared record by record"
 	@echo "make compat   the main job, kills, rebalances and redrives on each Kafka and group protocol, and the view's"
 	@echo "              job on older and newer Spark; 45 minutes.  make compat COMPAT_RUNS=3.9:classic SPARK_RUNS="
 	@echo "make packet-loss  transactions whose ends are lost on the way, on Kafka 3.9 and 4.3, 20 minutes"
@@ -112,11 +111,6 @@ STORIES := $(wildcard tests/sim/test_*_sim.py)
 # So many a test that all tests together tell EXAMPLES stories.
 soak-sim: $(READY)
 	RECONSUME_SIM_EXAMPLES=$$(( ($(EXAMPLES) + 28) / 29 )) $(BIN)/python -m pytest --numprocesses 2 --timeout 36000 $(STORIES) $(ARGS)
-
-# The same, of the stories that two kinds of lane live in lock step: so many a kind.
-lock-step: $(READY)
-	RECONSUME_SIM_EXAMPLES=$$(( ($(EXAMPLES) + 22) / 23 )) $(BIN)/python -m pytest --numprocesses 2 --timeout 36000 \
-		tests/sim/test_lock_step.py -k both_lanes $(ARGS)
 
 # Kafka's release and the group protocol of the sidecars. Every pair is tried, also behind one that failed.
 COMPAT_RUNS ?= 3.9:classic 4.0:classic 4.0:consumer 4.3:classic 4.3:consumer 4.4:classic 4.4:consumer

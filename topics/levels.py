@@ -196,6 +196,7 @@ def longest_below(bound: int, levels: tuple[int, ...]) -> int | None:
     return levels[index - 1] if index > 0 else None
 
 
+@functools.lru_cache(maxsize=256)  # failures wait as long as the ladder says, so in few ways
 def longest_fit(remaining: int, levels: tuple[int, ...]) -> int | None:
     """Return the longest of the ascending `levels` that a record may wait in which is due in `remaining` ms.
 

@@ -23,11 +23,13 @@ def reason_text(reason_class: str, text: str) -> str:
     return shortened(f"{reason_class}: {text}" if text else reason_class)
 
 
+@functools.lru_cache(maxsize=256)
 def reason_class(reason: str) -> str:
     """Return the class of a RETRY_REASON without the text. Events and metrics carry the class alone."""
     return reason.partition(": ")[0][:LONGEST_CLASS]
 
 
+@functools.lru_cache(maxsize=256)
 def text_of(reason: str) -> str:
     """Return the text of a RETRY_REASON behind its class, in at most LONGEST_TEXT characters; empty if it has none."""
     return one_line(reason.partition(": ")[2])

@@ -140,13 +140,13 @@ def retry(
     record: ReadRecord, failure: Failure, times: int, wait: int, rules: GroupRules, now: int, last: int | None = None
 ) -> Retry:
     """Return retry number `times` of a record, in `wait` ms from `now` (epoch ms), and its jitter; not after `last`."""
-    before, reason = record.retry_state, reason_text(failure.reason, failure.text)
-    due_at = due_time(record.id, times, wait, rules.jitter, now, last)
+    before, reason, ident = record.retry_state, reason_text(failure.reason, failure.text), record.id
+    due_at = due_time(ident, times, wait, rules.jitter, now, last)
     if before is None:
         first = record.failed_at_ms or now
         topic, stamp = record.source.topic, record.timestamp
         order = Order(record.offset) if rules.queued else None  # its id names this offset
-        state = RetryState(record.id, topic, times, 0, due_at, stamp, first, reason, 0, now, order=order)
+        state = RetryState(ident, topic, times, 0, due_at, stamp, first, reason, 0, now, order=order)
     else:
         first = before.first_failed_at or record.failed_at_ms or now
         state = replace(

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
-from reconsume.sidecar.core.lane.delay_queue import RESUME_EARLY_MS
-from reconsume.sidecar.core.lane.facts import LaneFacts, PartitionFacts
-from reconsume.sidecar.core.lane.partition import Because
+from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts
+from reconsume.sidecar.core.fetching import RESUME_EARLY_MS
+from reconsume.sidecar.core.partition import Because
 from reconsume.sidecar.core.record import Now, Partition
 
 

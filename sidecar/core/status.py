@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from reconsume.sidecar.core.lane.facts import LaneFacts, PartitionFacts
-from reconsume.sidecar.core.lane.partition import Because
+from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts
 from reconsume.sidecar.core.overdue import Standing, overdue
+from reconsume.sidecar.core.partition import Because
 from reconsume.sidecar.core.record import Now, Partition
 from reconsume.topics.in_place_told import InPlaceTold
 

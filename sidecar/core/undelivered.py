@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from reconsume.sidecar.core.lane.facts import LaneFacts, PartitionFacts
+from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts
 from reconsume.sidecar.core.overdue import Standing, overdue
 from reconsume.sidecar.core.record import Now, Partition
 

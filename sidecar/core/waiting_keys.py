@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy, line_of
+from reconsume.sidecar.core.order import OrderBy, line_of
 from reconsume.sidecar.core.record import Record
 from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.group_rules import offset_of

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from reconsume.sidecar.clock import now, utc
-from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.lane import Lane
 from reconsume.sidecar.core.pace.pace import AWAY, Cause, Change, Pace, State
 from reconsume.sidecar.core.pace.refusals import Refused, hint_of, quoted
 from reconsume.sidecar.core.record import Now

@@ -50,7 +50,7 @@ def memory_limit(buffer_memory: int = 16 << 20, concurrency: int = 256, max_answ
     `buffer_memory` and `max_answer` are in bytes, `concurrency` is the number of requests in flight.
     """
     # In this order: a process that writes failures at full speed; the records that two lanes hold, and half as much
-    # for copies that Kafka refuses (`core/lane/memory.py`); what the client fetches ahead (16 and 4 MiB); an answer of
+    # for copies that Kafka refuses (`core/room.py`); what the client fetches ahead (16 and 4 MiB); an answer of
     # 64 KiB for each request in flight; and a larger answer while it is decoded.
     decoded = ANSWER_TIMES * max_answer if max_answer > 64 << 10 else 0
     most = (128 << 20) + 3 * buffer_memory + (20 << 20) + concurrency * (64 << 10) + decoded

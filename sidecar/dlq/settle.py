@@ -29,7 +29,7 @@ import msgspec
 from msgspec.structs import replace
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy, line_of
+from reconsume.sidecar.core.order import OrderBy, line_of
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.core.waiting_keys import WaitingKey
 from reconsume.sidecar.core.waiting_keys import WaitingRecord as WaitingCopy

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from reconsume.sidecar.core.counters import Histogram
-from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.lane import Lane
 from reconsume.sidecar.core.overdue import Standing
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.record import Now, Partition

@@ -17,7 +17,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from reconsume.sidecar.core.lane.facts import LaneFacts
+from reconsume.sidecar.core.facts import LaneFacts
 from reconsume.sidecar.core.outcome import OUTCOME_NAMES
 from reconsume.sidecar.core.overdue import overdue
 from reconsume.sidecar.core.pace.pace import Cause, State

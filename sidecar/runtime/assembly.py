@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from reconsume.sidecar.clock import now
-from reconsume.sidecar.core.lane.admission import LaneOptions
+from reconsume.sidecar.core.lane import LaneOptions
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.pace.rates import DeliveryLimits, TopicTerms

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from reconsume.sidecar.core.invariant import ensure
-from reconsume.sidecar.core.lane.lane import Lane
+from reconsume.sidecar.core.lane import Lane
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.record import NEVER
 

@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from reconsume.sidecar.clock import now
-from reconsume.sidecar.core.lane.admission import LaneOptions
-from reconsume.sidecar.core.lane.lane import Lane
-from reconsume.sidecar.core.lane.queue_copies import AT_HAND_SHARE
+from reconsume.sidecar.core.lane import Lane, LaneOptions
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Delivery, NoQueues, Ports
+from reconsume.sidecar.core.queues import AT_HAND_SHARE
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import PartitionStatus, statuses
 from reconsume.sidecar.core.undelivered import Wait

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.commit_batch import CommitResult
-from reconsume.sidecar.core.lane.lane import Lane
-from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.lane import Lane
 from reconsume.sidecar.core.overdue import Standing
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.core.undelivered import Undelivered
 from reconsume.sidecar.observability.failure_lines import log_dead_letters

@@ -166,8 +166,8 @@ class PolicyFollower:
                 self._state.take(record)
             against = self._apply(log)
         except Exception as error:  # noqa: BLE001 - whatever the client raises, a batch must not wait for the policy
-            cause = error.args[0].str() if isinstance(error, KafkaException) else error
-            self._warn(f"the group's policy cannot be read, the last known one applies: {cause}")
+            why = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            self._warn(f"the group's policy cannot be read, the last known one applies: {why}")
             return False
         self._warn(f"the group's policy is not applied, the one before it stays in force: {against}" if against else "")
         return True
@@ -229,8 +229,8 @@ class LogState:
         """Take in the next record. Above a bound, the oldest are dropped."""
         key = record.key or b""
         match parse_record(key, record.value):
-            case heard if key == KEY:
-                self._take_policy(heard)
+            case policy_record if key == KEY:
+                self._take_policy(policy_record)
             case SettingsHeard(digest=digest, record=SettingsRecord() as settings):
                 self._records[digest] = settings
                 while len(self._records) > MOST_DIGESTS:
@@ -250,8 +250,8 @@ class LogState:
             case _ if key.startswith(HOLD):
                 self._holds.pop(_rest_of(key, HOLD), None)
 
-    def _take_policy(self, heard: Heard) -> None:
-        match heard:
+    def _take_policy(self, policy_record: Heard) -> None:
+        match policy_record:
             case PolicyHeard(record=policy):
                 self.policy, self.fault = policy, ""
             case NewerRecord(v=v):

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reconsume.sidecar.api import pull, retry, settle
-from reconsume.sidecar.core import counters, progress, progress_codec, reason_classes
-from reconsume.sidecar.core.lane import operator_holds, outbox
+from reconsume.sidecar.core import counters, hold_gate, outbox, progress, progress_codec, reason_classes
 from reconsume.sidecar.delivery.push import forwarded_headers, request, response_reader, settings
 from reconsume.sidecar.delivery.relay import post_writer
 from reconsume.sidecar.dlq import settle as dlq_settle
@@ -262,7 +261,7 @@ def sections() -> dict[str, Sequence[Limit]]:
             Limit("time that a hold lasts", f"{hold_record.LONGEST_HOLD_MS // 86_400_000} d", "", "refused"),
             Limit(
                 "held records of a lane, of partitions that are read on",
-                number(operator_holds.MOST_HELD),
+                number(hold_gate.MOST_HELD),
                 "",
                 "partitions with their part of it pause (`held`)",
             ),

@@ -8,8 +8,7 @@ import pytest
 
 from reconsume.sidecar.api import pull
 from reconsume.sidecar.cli.terminal import exit_codes
-from reconsume.sidecar.core import decide, policy, progress, progress_codec, reason_classes
-from reconsume.sidecar.core.lane import commits, delay_queue, outbox, refused_progress
+from reconsume.sidecar.core import decide, fetching, outbox, policy, progress, progress_codec, reason_classes
 from reconsume.sidecar.core.pace import pace
 from reconsume.sidecar.delivery import verdict
 from reconsume.sidecar.delivery.push import request
@@ -56,7 +55,7 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("2.2", f"| `pulsar` | {written(PULSAR)} | {render_duration(sum(PULSAR))} |"),
     ("2.4", f"{ms(levels.SHORTEST_ASKED)} to {days(levels.LONGEST)}"),
     ("2.5", f"among the {len(levels.TABLE)} of the table: {levels.LEVELS}."),
-    ("2.7", f"of more than {ms(delay_queue.HOLD_WITHIN_MS)}"),
+    ("2.7", f"of more than {ms(fetching.HOLD_WITHIN_MS)}"),
     ("3.2", f"for its delay and {days(specs.OUTAGE_MARGIN)} more"),
     ("3.2", f"{bytes_(specs.HEADER_ROOM)} more"),
     ("3.2", f"letters for {days(specs.DLQ_RETENTION)}, the events {days(specs.EVENTS_RETENTION)}"),
@@ -71,14 +70,14 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("6.4", f"up to {number(pull.MOST_RECORDS)} records at a time"),
     ("6.4", f"wait up to {ms(pull.LONGEST_WAIT_MS)}"),
     ("6.4", f"to {ms(pull.LONGEST_INVISIBLE)}."),
-    ("7.1", f"at the latest after {ms(commits.PROGRESS_EVERY_MS)}"),
+    ("7.1", f"at the latest after {ms(outbox.PROGRESS_EVERY_MS)}"),
     ("7.2", f"Beyond {number(progress.SPAN)} offsets"),
     ("7.2", f"take {number(progress_codec.NEEDED)} bytes"),
     ("7.2", f"its last {number(progress.Bounds().window)} offsets"),
     ("7.2", f"more than {number(progress.Bounds().far_bytes)} bytes"),
     ("7.6", f"every {seconds(outbox.FIRST_TRY_MS)} to {seconds(outbox.LAST_TRY_MS)} s"),
     ("7.6", f"more than {outbox.MOST_REFUSED} such records"),
-    ("7.7", f"every {seconds(refused_progress.FIRST_TRY_MS)} to {seconds(refused_progress.LAST_TRY_MS)} s"),
+    ("7.7", f"every {seconds(outbox.FIRST_TRY_MS)} to {seconds(outbox.LAST_TRY_MS)} s"),
     ("8.1", f"after {seconds(pace.FIRST_PROBE_MS)} s at first and every {seconds(pace.LAST_PROBE_MS)} s at most"),
     ("8.2", f"at least {('no', 'one', 'two', 'three')[pace.FAILING_RECORDS]} records"),
     ("8.4", {1_000: "each second"}[pace.START_HANGS_MS]),

@@ -31,8 +31,7 @@ class CommitterModel:
 
     def __init__(self, host: LaneHost) -> None:
         self._host, self._process = host, host.process
-        self._world, self._kafka = host.world, host.world.kafka
-        self._random = host.stream("commits")
+        self._world, self._kafka, self._random = host.world, host.world.kafka, host.world.random
         self._late: list[tuple[TransactionalId, LateEnd | LateOffsets]] = []
         """Requests of former times that arrive in the midst of a transaction."""
         self._made = 0

@@ -47,7 +47,6 @@ class ConsumerSide(DriverModel):
         self._begin()
         self.consumer.looks.due_offsets.waits = lambda: self.waits
         self.assignment.starts.leaders.clock = lambda: self.world.steady_ms / 1000
-        self._takes, self._fetches, self._rests = map(self.stream, ("takes", "fetches", "rests"))
         self._calls: Lockstep | None = None
         self._waiting = 0
         self._next_turn, self._full_since = NEVER, NEVER
@@ -56,7 +55,7 @@ class ConsumerSide(DriverModel):
 
     def _begin(self) -> None:
         """Make a client, and join."""
-        self.client = ClientModel(self.world.kafka, self.group, self.stream("client"), self.world.faults.slow)
+        self.client = ClientModel(self.world.kafka, self.group, self.random, self.world.faults.slow)
         self._client: Any = self.client
         self.consumer._consumer, self.consumer._has_client = self._client, True
         self.assignment.join(self._client, self.consumer._topics)
@@ -82,7 +81,7 @@ class ConsumerSide(DriverModel):
 
     def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
         self.consumer.resume(partition, epoch, offset, turn)
-        self._cold[partition] = self.world.steady_ms + self._rests.choice((1, 20, 1_000))
+        self._cold[partition] = self.world.steady_ms + self.random.choice((1, 20, 1_000))
         self.turn_soon()
 
     def ask_membership(self) -> None:
@@ -137,7 +136,7 @@ class ConsumerSide(DriverModel):
         if self.consumer.assignment.all_paused:
             self.consumer._pause_all(False)
         self._fetch()
-        self._take(self._takes.randint(1, MOST))
+        self._take(self.random.randint(1, MOST))
 
     def _take(self, most: int) -> None:
         messages: list[Any] = self.client.consume(most, 0)
@@ -154,7 +153,7 @@ class ConsumerSide(DriverModel):
     def _fetch(self) -> None:
         for source in self.client.assignment_now:
             if self._cold.get(source, 0) <= self.world.steady_ms:
-                self.client.fetch_one(source, self._fetches.randint(1, MOST))
+                self.client.fetch_one(source, self.random.randint(1, MOST))
 
     def _wait_for_room(self) -> None:
         self.turn_soon(LOOK)

@@ -20,7 +20,6 @@ class Coordinator:
 
     def __init__(self, world: World, group: str) -> None:
         self.world, self.group = world, group
-        self._random = world.stream(group)
         self.model = GroupModel()
         self.hosts: dict[str, LaneHost] = {}
         self.leaving: set[Partition] = set()
@@ -41,7 +40,7 @@ class Coordinator:
         for other in list(self.hosts.values()):
             if other is not host and not at_once:
                 mine = [source for source in self.held(other) if source.topic in host.topics]
-                self.revoke(other, [source for source in mine if self._random.random() < 0.5])
+                self.revoke(other, [source for source in mine if self.world.random.random() < 0.5])
         self.changed()
 
     def widen(self, host: LaneHost) -> None:
@@ -72,8 +71,8 @@ class Coordinator:
     def changed(self) -> None:
         """There is a new generation: the members hear of it one after the other, and what is free is dealt."""
         for host in self.hosts.values():
-            host.process.later(self._random.choice((0, 5, 300)), partial(self._tell, host, host.member))
-        self.deal_soon(self._random.choice((0, 5, 400)))
+            host.process.later(self.world.random.choice((0, 5, 300)), partial(self._tell, host, host.member))
+        self.deal_soon(self.world.random.choice((0, 5, 400)))
 
     def _tell(self, host: LaneHost, member: str) -> None:
         if host.member == member and member in self.hosts:
@@ -103,7 +102,7 @@ class Coordinator:
                 continue
             takers = [name for name, host in self.hosts.items() if source.topic in host.topics and takes_part(host)]
             if takers:
-                dealt.setdefault(self._random.choice(takers), []).append(source)
+                dealt.setdefault(self.world.random.choice(takers), []).append(source)
         for name, places in dealt.items():
             for source in places:
                 self.model.give(name, source)
@@ -148,7 +147,7 @@ class Coordinator:
         """librdkafka rejoins at that, also out of a callback: what is being given up is another member's at once."""
         for name, places in list(self._releasing.items()):
             host = self.hosts.get(name)
-            if host is not None and places and self._random.random() < 0.5:
+            if host is not None and places and self.world.random.random() < 0.5:
                 self.world.given_away(host, places)
                 self.model.waited_for.pop(name, None)
                 self._releasing[name] = ()

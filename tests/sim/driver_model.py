@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from random import Random
 from typing import TYPE_CHECKING
 
-from reconsume.sidecar.core.lane.lane import Lane
-from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.lane import Lane
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.runtime.loop_bridge import HAND_OVERS
 
@@ -23,13 +22,8 @@ class DriverModel:
 
     def __init__(self, process: Process, group: str) -> None:
         self.process, self.group = process, group
-        self.world = process.world
-        self._hand_overs = self.stream("hand-overs")
+        self.world, self.random = process.world, process.world.random
         self._handed_at = self._given = self._taken = 0
-
-    def stream(self, name: str) -> Random:
-        """Where a part of it draws from."""
-        return self.world.stream(self.process.name, self.group, name)
 
     def assigned(self, grants: Sequence[AssignedPartition]) -> None:
         """Partitions are ours now."""
@@ -75,6 +69,6 @@ class DriverModel:
     def on_loop(self, act: Callable[[], None]) -> None:
         """From the consumer's thread to the loop: in order, after a moment."""
         self._handed_at = max(
-            self._handed_at, self.world.steady_ms + self._hand_overs.choice((0, 0, 2, self.world.plan.stall))
+            self._handed_at, self.world.steady_ms + self.random.choice((0, 0, 2, self.world.plan.stall))
         )
         self.process.later(self._handed_at - self.world.steady_ms, act)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -11,9 +10,6 @@ from tests.sim.client_questions import NODES
 from tests.sim.kafka_faults import KafkaFaults
 from tests.sim.plan import Fault
 from tests.sim.process import LaneHost, Process
-
-if TYPE_CHECKING:
-    from tests.sim.world import World
 
 SESSION = 8_000
 """ms without a heartbeat after which a member is put out."""
@@ -24,10 +20,6 @@ GONE_YET = 100
 class Faults(KafkaFaults):
     """Strikes a world."""
 
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self._losses = world.stream("questions")
-
     def strike(self, fault: Fault) -> None:
         """Let it happen."""
         self.ended = max(self.ended, self.world.steady_ms + fault.lasts)
@@ -35,7 +27,7 @@ class Faults(KafkaFaults):
 
     def slow(self, call: str) -> None:
         """A question to the broker; while questions hang, some are not answered."""
-        if self.questions_hang and self._losses.random() < 0.5:
+        if self.questions_hang and self.random.random() < 0.5:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def _one(self, fault: Fault) -> Process:

@@ -32,7 +32,7 @@ class KafkaFaults:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.random: Random = world.stream("faults")
+        self.random: Random = world.random
         self.questions_hang = 0
         self.ended = 0
         """When the last fault so far is over."""

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.commit_batch import CommitBatch, SettledRecord
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy
-from reconsume.sidecar.core.lane.long_waits import LongWaits
-from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.order import OrderBy
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.queues import LongWaits
 from reconsume.sidecar.core.record import Partition, Record, weight_of
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import RetryState

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -24,15 +23,13 @@ class OperatorModel:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._random = world.stream("operator")
         self.settled: dict[str, SettlementRecord] = {}
         self.made = 0
-        self._decided: Counter[str] = Counter()
 
     def settle_one(self) -> None:
         """Settle any of the records that wait."""
         if waiting := list(self._waiting()):
-            self._settle(self._random.choice(waiting))
+            self._settle(self._world.random.choice(waiting))
 
     def settle_parked(self) -> bool:
         """Settle each record that is parked; return whether there was one."""
@@ -50,8 +47,7 @@ class OperatorModel:
         world = self._world
         world.faults.ended = max(world.faults.ended, world.steady_ms)
         self.made += 1
-        self._decided[state.id] += 1
-        how: Literal["commit"] = world.draw("settlement", state.id, self._decided[state.id]).choice(WAYS)  # type: ignore[assignment]
+        how: Literal["commit"] = world.random.choice(WAYS)  # type: ignore[assignment]
         said = (how, "seen", "ann@host", WALL + world.steady_ms, f"n{self.made}")
         self.settled[state.id] = SettlementRecord(state.redrives, state.times, *said)
         for process in world.processes:
@@ -60,7 +56,7 @@ class OperatorModel:
     def _tell(self, process: Process, ident: str, settlement: SettlementRecord) -> None:
         queues = process.hosts["billing"].lane.queues
         if queues is not None:
-            late = self._random.choice(LATE)
+            late = self._world.random.choice(LATE)
             process.later(late, partial(self._hear, process, ident, settlement))
 
     def _hear(self, process: Process, ident: str, settlement: SettlementRecord) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.order import OrderBy
 from reconsume.sidecar.core.pace.rates import TopicTerms
 from reconsume.sidecar.core.progress import Bounds
 from reconsume.topics.rates import Rate

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconsume.sidecar.core.commit_batch import CommitBatch
-from reconsume.sidecar.core.lane.admission import LaneOptions
-from reconsume.sidecar.core.lane.queue_hops import Spans
+from reconsume.sidecar.core.lane import LaneOptions
 from reconsume.sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
+from reconsume.sidecar.core.owned_queue import Spans
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.pace.rates import DeliveryLimits
@@ -48,7 +48,7 @@ class Process:
         self._deferred: list[Callable[[], None]] = []
         """What came while it is frozen."""
         self._steps = 0
-        self.skew = world.plan.skews[world.draw("skew", name).randrange(len(world.plan.skews))]
+        self.skew = world.plan.skews[world.random.randrange(len(world.plan.skews))]
         self.put_off: Counter[str] = Counter()
         """How often it was told to come back later with a record that kills."""
         plan, since = world.plan, self.now()
@@ -184,12 +184,7 @@ class LaneHost(ConsumerSide):
         if outcome == Failed("killed"):
             self.process.later(ms, lambda: self.world.killed_by(record.id, self.process))
         else:
-            self.process.later(ms, partial(self._reply, record, outcome, reply))
-
-    def _reply(self, record: Record, outcome: Outcome, reply: Reply) -> None:
-        now = self.process.now()
-        self.world.heard[record.id].add(now.wall_ms)
-        reply(record, outcome, now)
+            self.process.later(ms, lambda: reply(record, outcome, self.process.now()))
 
     def _fate(self, record: Record, fatal: int) -> Outcome:
         """What a killer does at this delivery: this process may have to come back first."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 
-from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.record import Partition, Record, weight_of
 from reconsume.sidecar.kafka.consumer.log_checks import begins_of_others, end_of_done, untouched
 from reconsume.sidecar.kafka.queues.queue_reading import started
@@ -90,7 +90,7 @@ class QueueModel:
 
     def __init__(self, host: LaneHost) -> None:
         self._host, self._process, self._world = host, host.process, host.world
-        self._random = host.stream("queues")
+        self._random = host.world.random
         self._readings: dict[Partition, Reading] = {}
         self._had_ladder = self._ended = False
         self._at_hand: dict[tuple[Partition, int], Record] = {}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord, WrittenAt
-from reconsume.sidecar.core.lane.admission import LaneOptions
-from reconsume.sidecar.core.lane.facts import LaneFacts
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy
-from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.facts import LaneFacts
+from reconsume.sidecar.core.lane import Lane, LaneOptions
+from reconsume.sidecar.core.order import OrderBy
 from reconsume.sidecar.core.outcome import COMMITTED, Outcome
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.pace.rates import DeliveryLimits, TopicTerms
+from reconsume.sidecar.core.partition import SETTLED, AssignedPartition, FetchedRecords, PartitionState
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import NoQueues, Ports, QueueReads, Reply
 from reconsume.sidecar.core.progress import Progress
@@ -21,7 +21,6 @@ from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.status import state_of
 from reconsume.topics.tags import TagFilter
 from tests.sim import samples
-from tests.sim.lane_view import CHOSEN, LaneView, view
 from tests.sim.samples import ORDERS, WALL
 
 
@@ -99,16 +98,11 @@ class Rig:
         waits = samples.waits(self.policy) if retry else {}
         ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice, queues or NoQueues())
         ports = ports._replace(withdraw=self._withdraw)
-        self.lane = CHOSEN(
+        self.lane = Lane(
             self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted, proves_room=proves_room)
         )
-        self.view.commit_nothing(self.now)
+        self.lane.machines.commits.take_batch(self.now)  # as if progress had been committed just now
         self.clock.rigs.append(self)
-
-    @property
-    def view(self) -> LaneView:
-        """What its kind of lane answers to the questions of the simulator."""
-        return view(self.lane)
 
     @property
     def facts(self) -> LaneFacts:
@@ -151,7 +145,13 @@ class Rig:
         """Nothing of the lane contradicts anything else of it. With much of it in memory only now and then: a check
         looks at everything."""
         self._calls += 1
-        if self.whole and self._calls % (1 + (self.view.size + len(self.sent)) // 50) == 0:
+        partitions = self.lane.partitions.values()
+        size = (
+            self.lane.shown.waiting()
+            + len(self.sent)
+            + sum(1 + partition.offsets.counts[SETTLED] for partition in partitions)
+        )
+        if self.whole and self._calls % (1 + size // 50) == 0:
             self.lane.check()
 
     # --- what a test does --------------------------------------------------------------------------------------------
@@ -167,12 +167,15 @@ class Rig:
 
     def assign(self, *sources: Partition, epoch: int = 1, resume: Progress | None = None) -> None:
         """Give partitions to the lane."""
-        self.view.begin([AssignedPartition(source, epoch, resume or Progress(0)) for source in sources])
+        self.lane.ownership.begin_partitions(
+            [AssignedPartition(source, epoch, resume or Progress(0)) for source in sources]
+        )
 
     def take(self, *records: Record, turn: int | None = None, end: int | None = None) -> None:
         """Hand over records of one partition."""
         source, epoch = records[0].source, records[0].epoch
-        current = self.view.seek_count(source)
+        part = self.lane.partitions.get(source)
+        current = 0 if part is None else part.seek_count
         self.lane.received(
             [FetchedRecords(source, epoch, current if turn is None else turn, list(records), end)], self.now
         )
@@ -247,9 +250,9 @@ class Rig:
         self.lane.release(sources, lambda: given_up.append("given up"), self.now)
         return given_up
 
-    def part(self, source: Partition = ORDERS) -> Any:
-        """What the lane knows of a partition: a `LanePartition`, or a `PartitionState` of the new lane."""
-        return self.view.partition(source)
+    def part(self, source: Partition = ORDERS) -> PartitionState:
+        """What the lane knows of a partition."""
+        return self.lane.partitions[source]
 
     def out_offsets(self) -> list[int]:
         """The offsets that are out for delivery."""

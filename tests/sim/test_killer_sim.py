@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.order import OrderBy
 from reconsume.sidecar.core.progress import Bounds
 from tests.sim import stories
 from tests.sim.checker import Found, check, quarantined

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.order import OrderBy
 from reconsume.sidecar.core.progress import Bounds
 from tests.sim.checker import Found, quarantined
 from tests.sim.ladder_checker import check_ladder, check_order_alone, check_what_is_left, taken, waits
@@ -254,7 +254,7 @@ def test_a_story_of_a_queue_that_is_made_anew_loses_what_waited_in_it_and_ends_p
 def test_a_story_of_a_queue_that_is_cut_loses_what_waited_in_it() -> None:
     """The check above means nothing if nothing is ever lost."""
     faults = (Fault("cutqueue", 3_000, 0, 0), Fault("cutqueue", 6_000, 0, 1))
-    plan = Plan(5, records=30, sidecars=2, order="key", queued=True, deaths=None, faults=faults)
+    plan = Plan(4, records=30, sidecars=2, order="key", queued=True, deaths=None, faults=faults)
     world = World(plan).run()
     check_what_is_left(world)
     found = Found(world)

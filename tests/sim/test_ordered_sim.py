@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.order import OrderBy
 from tests.sim.order_checker import check_ordered, overtakers, tries
 from tests.sim.plan import Fault, Plan
 from tests.sim.service_model import Weights

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
@@ -16,8 +16,8 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy
-from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.order import OrderBy
+from reconsume.sidecar.core.partition import AssignedPartition
 from reconsume.sidecar.core.policy import InPlace, Policy
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.retry_headers import Headers
@@ -62,7 +62,7 @@ class World:
         self.deployed = 0
         """Which configuration a process that starts now has."""
         self.kafka = KafkaModel(lambda: WALL + plan.broker_skew + self.steady_ms, plan.partitions)
-        self.service = self.make_service()
+        self.service = ServiceModel(self.random, plan.weights)
         self.sent: dict[str, tuple[bytes | None, bytes | None, Headers]] = {}
         """What was put on the main topics, by id, without what a main topic's record may not say."""
         self.excused: set[str] = set()
@@ -82,11 +82,8 @@ class World:
         """How far clocks have been apart, at most."""
         self.apart = max(plan.skews) - min(plan.skews)
         """How far the clocks of pods have been apart: what is due by one is due later by another."""
-        self.heard: defaultdict[str, set[int]] = defaultdict(set)
-        """When lanes were told what became of a delivery, epoch ms by their own clocks, by the id of its record."""
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
-        self._arrivals = self.stream("arrivals")
         self._names = count()
         self.granted_at: dict[tuple[str, Partition], int] = {}
         """When each group first began with each partition."""
@@ -102,20 +99,6 @@ class World:
         self.operator = OperatorModel(self)
         for _ in range(plan.sidecars):
             self.start(at_once=True)
-
-    def make_service(self) -> ServiceModel:
-        """The service that the records go to."""
-        return ServiceModel(self.random, self.plan.weights)
-
-    # --- chance ------------------------------------------------------------------------------------------------------
-
-    def stream(self, *names: object) -> Random:
-        """Where one part of the world draws from, as long as it lives: by turns with all others, from one source."""
-        return self.random
-
-    def draw(self, *names: object) -> Random:
-        """Where one thing is drawn from that happens once, and has these names: from the same source."""
-        return self.random
 
     def _policy(self, config: Config) -> Policy:
         plan = self.plan
@@ -193,7 +176,7 @@ class World:
     def run(self) -> Self:
         """Live through the whole story."""
         for index in range(self.plan.records):
-            self.later(self._arrivals.randint(0, self.plan.spread), partial(self._produce, index))
+            self.later(self.random.randint(0, self.plan.spread), partial(self._produce, index))
         for fault in self.plan.faults:
             self.later(fault.at, partial(self.faults.strike, fault))
         try:
@@ -216,9 +199,9 @@ class World:
 
     def _produce(self, index: int) -> None:
         """A record with every oddity that must come through: nulls, doubles, and names that are ours."""
-        choose = self._arrivals.choice
+        choose = self.random.choice
         topic = choose(self.policies[self.deployed].topics)
-        source = Partition(topic, self._arrivals.randrange(self.kafka.sizes[topic]))
+        source = Partition(topic, self.random.randrange(self.kafka.sizes[topic]))
         key, value = choose((None, b"", b"k%d" % (index % 3))), choose((None, b"", b"value %d" % index))
         own: Headers = [("a", b"1"), ("b", None), ("a", b"")] if index % 2 else []
         forged: Headers = [("RECONSUMETIMES", b"9"), ("RETRY_DUE_AT", b"9" * 15)] if index % 5 == 0 else []
@@ -289,7 +272,7 @@ class World:
     def killed_by(self, origin: str, victim: Process) -> None:
         """A record's delivery ends with the death of its process."""
         self.deaths[origin] += 1
-        self.kill(victim, self.draw("death", origin, self.deaths[origin]).choice((0, 30, 3_000)))
+        self.kill(victim, self.random.choice((0, 30, 3_000)))
 
     def kill(self, victim: Process, lasts: int) -> None:
         """A process is gone, and another one comes; what it held is free so many ms later."""

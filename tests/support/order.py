@@ -44,10 +44,10 @@ LONGEST = (
     "tests/cli/retries/test_commands.py",
     "tests/flow/lifecycle/test_membership.py",
     "tests/cli/dlq/test_refused.py",
-    "tests/unit/core/lane/test_lane_distance.py",
+    "tests/unit/core/test_fetching.py",
     "tests/flow/modes/test_relay.py",
     "tests/sim/test_group_sim.py",
-    "tests/unit/core/test_progress_distance.py",
+    "tests/unit/core/test_progress.py",
     "tests/flow/operations/test_holds.py",
     "tests/cli/test_every_command.py",
     "tests/flow/modes/test_ordered_park.py",
@@ -93,7 +93,6 @@ SPARK, OWN_PROCESSES = "tests/spark/", "tests/spark/test_job.py"
 UI = "tests/ui/"
 """Tests that share one planted group and its dashboard."""
 PROXIED = (
-    "tests/flow/operations/test_redrive.py",
     "tests/flow/faults/test_sidecar_killed.py",
     "tests/flow/faults/test_commit_unknown.py",
     "tests/flow/lifecycle/test_drain_in_rebalance.py",
@@ -107,7 +106,6 @@ PROXIED = (
 )
 """Files that share a broker behind a proxy."""
 GUARDED = (
-    "tests/integration/kafka/test_acls.py",
     "tests/integration/kafka/test_refused_progress.py",
     "tests/integration/dlq/test_rights.py",
 )
@@ -118,20 +116,9 @@ HEAVY = (
     "tests/package/",
     "tests/soak",
     "tests/packet_loss",
-    "tests/flow/view/test_view_truth.py",
-    "tests/flow/view/test_spark_consumer.py",
-    "tests/flow/view/test_spark_pages.py",
     "tests/flow/view/test_lake_tables.py",
     "tests/flow/view/test_on_a_cluster.py",
-    "tests/flow/operations/test_demo.py",
-    "tests/flow/operations/test_dev_up.py",
-    "tests/flow/faults/test_leaderless.py",
-    "tests/flow/faults/test_broker_killed.py",
-    "tests/flow/faults/test_broken_parts.py",
-    "tests/flow/lifecycle/test_pod_shutdown.py",
     "tests/integration/java/",
-    "tests/integration/kafka/test_acls.py",
-    "tests/integration/kafka/test_secured_kafka.py",
     "tests/integration/kafka/test_unreachable_leader.py",
     "tests/integration/delivery/test_broadcast_rights.py",
 )

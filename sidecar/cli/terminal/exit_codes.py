@@ -52,7 +52,7 @@ MEANINGS = {
     FAILED: "Failed, or a check found something.",
     WRONG_USAGE: "Wrong usage: an option, an argument, or no terminal to ask on.",
     PARTLY: "Partly done; each row says what came of it.",
-    RESTARTED_TOO_OFTEN: "`run` has restarted in place five times within ten minutes, and would have to again.",
+    RESTARTED_TOO_OFTEN: "The sidecar has restarted in place five times within ten minutes, and would have to again.",
     BAD_CONFIGURATION: "Bad configuration: a setting or a file. Starting again does not help.",
     INTERRUPTED: "Ended by Ctrl-C. What runs until then (`run`, `ui`, `view run`, `dev`) ends with 0.",
     READER_GONE: "Whoever read the data went away, as in `reconsume explain | head -1`.",

@@ -48,7 +48,7 @@ class LaneQueue(Protocol):
 class SingleFile:
     """The partitions whose records go one at a time over all lanes, while the records of all others wait.
 
-    `lane/crash_gate.py` fills it. Usually it is empty, which costs nothing. Nobody waits for a partition whose own
+    `suspects.py` fills it. Usually it is empty, which costs nothing. Nobody waits for a partition whose own
     records wait for a limit of their topic: the dispatcher has it leave the file.
 
     Invariants: a partition that has its turn is in the file; while it has, no commit of a mark is waited for.
@@ -120,7 +120,7 @@ class Dispatcher:
         """Whether the outcomes of a batch are being passed on."""
         self.doubts = 0
         """Lanes that may have lost their partitions without knowing it; meanwhile nothing is sent
-        (`membership_doubt.py`)."""
+        (`outbox.py`)."""
         self._lanes: list[LaneQueue] = []
         self._turns = Turns(unit)
         self._most = NEVER
@@ -274,7 +274,7 @@ class Dispatcher:
             return None
         if file.turn is None and self.limits.topics:
             # Nothing of the file is in flight. A partition of which all that is ready waits for a limit of its topic
-            # leaves it, and joins again when a record of it has its turn (`crash_gate.py`).
+            # leaves it, and joins again when a record of it has its turn (`suspects.py`).
             for source in [one for one in file.sources if any(ready.at_rest(one) for ready in turns.lanes)]:
                 file.leave(source)
         if file.sources:
@@ -326,6 +326,6 @@ class Dispatcher:
                 "no batch is being answered between two calls": not self.gathering,
             }
         )
-        for part in (self._turns, self.single_file, self.pace, self.limits, self.refusals):
-            if part is not None:
-                part.check()
+        for machine in (self._turns, self.single_file, self.pace, self.limits, self.refusals):
+            if machine is not None:
+                machine.check()

@@ -612,5 +612,5 @@ class Pace:
                 "there are probes only in an outage": away or not self.outage.probes,
             }
         )
-        for part in (self.outage, self.answers, self.health):
-            part.check()
+        for machine in (self.outage, self.answers, self.health):
+            machine.check()

@@ -183,13 +183,13 @@ class Turns:
                 self.granted = 1
                 return flow
         for ready in self.waiting:
-            for place, topic in enumerate(ready.turns, 1):
+            for turn_number, topic in enumerate(ready.turns, 1):
                 # Contract 8.8: while others have records, no flow takes a slot above its share.
                 shared = topic.out < topic.share and ready.out < ready.share
                 below = topic.each if shared else self._may_begin(topic)
                 for number, flow in enumerate(topic.turns, 1):
                     if flow.out < below:
-                        ready.turns.rotate(-place)
+                        ready.turns.rotate(-turn_number)
                         topic.turns.rotate(-number)
                         self._begin_turn(flow, free)
                         return flow

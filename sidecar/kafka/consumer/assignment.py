@@ -19,7 +19,7 @@ from itertools import count
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
 from msgspec.structs import replace
 
-from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.partition import AssignedPartition
 from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.client_assignment import ClientAssignment

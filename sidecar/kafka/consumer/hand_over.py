@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message
 
-from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.partition import FetchedRecords
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.batches import HEAVY, MOST_TOGETHER, Batches
 from reconsume.sidecar.kafka.consumer.lost_positions import is_end

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.partition import FetchedRecords
 from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.start_offsets import Start
@@ -69,7 +69,7 @@ class OwnedPartition:
     def note_end(self, offset: int) -> bool:
         """Note that the log ends at `offset`; return whether the lane knows that without being told, of a main topic.
 
-        The client says so after each record at a low rate. It is news once in an epoch (`crash_gate.py`), and if
+        The client says so after each record at a low rate. It is news once in an epoch (`suspects.py`), and if
         markers of transactions follow the last record.
         """
         known = self.told_end and self.sought is None and offset == self.last + 1

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.messages import Reading, to_record
 from reconsume.sidecar.kafka.queues.log_watch import LogWatch

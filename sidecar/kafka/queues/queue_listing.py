@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.order import OrderBy
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition

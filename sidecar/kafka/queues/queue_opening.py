@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from math import inf
 
-from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.partition import AssignedPartition
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition

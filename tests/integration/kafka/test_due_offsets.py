@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.counters import Histogram
-from reconsume.sidecar.core.lane.admission import LaneOptions
+from reconsume.sidecar.core.lane import LaneOptions
 from reconsume.sidecar.core.outcome import COMMITTED
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition, Record

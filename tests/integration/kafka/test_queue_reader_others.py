@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from reconsume.sidecar.core.lane.ledger_entry import QueuedCopy
-from reconsume.sidecar.core.lane.located_copies import LocatedCopies
-from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.ledger import QueuedCopy
+from reconsume.sidecar.core.owned_queue import LocatedCopies
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.kafka.queues.own_appends import OwnAppends

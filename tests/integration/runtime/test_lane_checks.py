@@ -50,7 +50,7 @@ def test_a_record_that_is_nowhere_ends_the_process_with_a_sentence() -> None:
     async def story() -> LoopFaults:
         return await run(lane_at_work(), {SWITCH: "1"}, asyncio.Event())
 
-    assert "BrokenInvariantError('orders[0] has 4 out, and 5 offsets are nowhere else')" in asyncio.run(story()).fatal
+    assert "BrokenInvariantError('each ready record has one place in its flow')" in asyncio.run(story()).fatal
 
 
 def test_a_time_of_the_pace_that_nobody_is_woken_for_ends_the_process_too() -> None:

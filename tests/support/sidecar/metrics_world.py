@@ -9,13 +9,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reconsume.sidecar.core.commit_batch import CommitResult, Refusal
 from reconsume.sidecar.core.counters import Histogram
-from reconsume.sidecar.core.lane.admission import LaneOptions
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy
-from reconsume.sidecar.core.lane.lane import Lane
-from reconsume.sidecar.core.lane.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.lane import Lane, LaneOptions
+from reconsume.sidecar.core.order import OrderBy
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import NoDelivery, Ports, Reply
 from reconsume.sidecar.core.progress import Progress
@@ -145,7 +144,7 @@ class World:
     def give(self, lane: Lane, topic: str, *records: Record) -> None:
         """Assign partition 0 of a topic and hand records over."""
         source = Partition(topic, 0)
-        lane.ownership.assigned([AssignedPartition(source, 1, Progress(0))])
+        lane.ownership.begin_partitions([AssignedPartition(source, 1, Progress(0))])
         lane.received([FetchedRecords(source, 1, 0, list(records))], START)
 
     def queue(self, topic: str, *records: Record) -> None:
@@ -162,7 +161,7 @@ class World:
         self._passed += 50
         later = Now(START.wall_ms + self._passed, START.steady_ms + self._passed)
         lane.tick(later)
-        batch = lane.commits.in_flight
+        batch = lane.machines.commits.in_flight
         assert batch is not None, "there is nothing to commit"
         if refusal:
             refused = tuple(Refusal(entry, "record", refusal) for entry in batch.entries)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from reconsume.sidecar.core.lane.delay_queue import RESUME_EARLY_MS
+import pytest
+
+from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts
+from reconsume.sidecar.core.fetching import RESUME_EARLY_MS
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
 from reconsume.sidecar.core.overdue import Standing, overdue
-from reconsume.sidecar.core.record import Partition, Record
-from reconsume.sidecar.core.status import statuses
+from reconsume.sidecar.core.partition import OUT, Because, Kind, PartitionState, Pause
+from reconsume.sidecar.core.progress import Bounds, Progress
+from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.core.status import WORDS, PartitionStatus, statuses
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record
 
@@ -183,7 +188,7 @@ def test_markers_below_a_head_that_is_paused_for_its_time_are_not_late() -> None
     world = Looked()
     world.rig.take(due(0), record(2, source=TEN, timestamp=WALL + 90_000, life=life(due_at=WALL + 100_000)))
     world.done()
-    assert world.rig.part(TEN).tracker.first == 1
+    assert world.rig.part(TEN).offsets.first == 1
     for _ in range(3):
         world.look(head=2, after=2_000)
     assert world.shown == (None, "not due")
@@ -204,7 +209,7 @@ def test_a_record_that_no_part_of_the_lane_has_any_more_is_found() -> None:
     world.rig.take(due(0), due(1))
     world.done()
     world.rig.whole = False
-    world.rig.part(TEN).in_flight = 0  # a fault of ours has lost it
+    world.rig.part(TEN).offsets.counts[OUT] = 0  # a fault of ours has lost it
     world.look(head=2)
     world.look(head=2)
     assert world.shown == (EVERY, "stuck: no outcome")
@@ -245,14 +250,11 @@ def test_what_is_due_in_memory_and_is_not_taken_up_is_late() -> None:
     assert world.late == 500
 
 
-def test_of_what_a_stopped_partition_withholds_the_oldest_counts() -> None:
-    world = Looked(concurrency=2)
-    world.rig.take(due(0), due(1))
-    world.rig.answer(Failed("http-500"))
-    world.rig.whole = False
-    world.rig.lane._waiting.withhold(due(2, by=4_000))
+def test_of_what_is_not_delivered_before_the_brokers_take_progress_the_oldest_counts() -> None:
+    world = Looked(proves_room=True)
+    world.rig.take(due(0), due(1, by=4_000))
     world.rig.run(25)
-    assert world.late == 4_025
+    assert (world.rig.out_offsets(), world.late) == ([], 4_025)
 
 
 def test_the_most_overdue_record_of_a_partition_counts() -> None:
@@ -268,3 +270,52 @@ def test_a_paused_partition_that_stays_behind_its_time_is_stuck_there() -> None:
     world.look(head=1, after=60_000)
     world.look(head=1)
     assert world.shown == (60_000 + EVERY - 10_000, "stuck: paused")
+
+
+# --- what `/status` shows of one partition, for each state that it may be in -----------------------------------------
+
+
+LEVEL = Partition("billing-RETRY-5s", 3)
+NOW = 70_000
+"""Steady ms."""
+PART = PartitionFacts(LEVEL, "5s", 5_000, 40, 40, 2, 0, 6, None, "", closing=False, suspect=False)
+"""A partition of a level of 5 s."""
+
+
+def status_of(part: PartitionFacts) -> PartitionStatus:
+    facts = LaneFacts({LEVEL: part}, {}, 6, {})
+    (status,) = statuses(facts, Standing(), Now(WALL, NOW))
+    return status
+
+
+def shown(state: str, due: int | None = None, late: int | None = None) -> PartitionStatus:
+    return PartitionStatus("billing-RETRY-5s", 3, "5s", state, 40, 2, 6, due, late)
+
+
+def test_an_open_one_is_shown_with_its_counts() -> None:
+    assert status_of(PART) == shown("fetching")
+
+
+@pytest.mark.parametrize(("at", "left"), [(NOW + 900, 900), (NOW, 0), (NOW - 900, 0)])
+def test_one_that_waits_says_for_how_long(at: int, left: int) -> None:
+    assert status_of(PART._replace(pause=Pause(41, at, Because.NOT_DUE))) == shown("not due", left)
+
+
+@pytest.mark.parametrize("because", [because for because in Because if because is not Because.NOT_DUE])
+def test_one_that_is_paused_for_another_reason_says_that(because: Because) -> None:
+    assert status_of(PART._replace(pause=Pause(41, NOW + 900, because))) == shown(WORDS[because])
+
+
+def test_what_keeps_it_most_is_told_first() -> None:
+    worst = PART._replace(pause=Pause(41, NOW, Because.AT_BOUND), suspect=True)
+    assert status_of(worst) == shown("suspect")
+    worst = worst._replace(blocked="topic-authorization-failed")
+    assert status_of(worst) == shown("stopped: topic-authorization-failed")
+    assert status_of(worst._replace(closing=True)) == shown("closing")
+
+
+def test_a_record_is_due_after_its_level_and_not_before_its_own_time() -> None:
+    part = PartitionState(LEVEL, 1, Kind("5s", 5_000), Progress(40), Bounds())
+    assert part.due_ms(record(timestamp=WALL)) == WALL + 5_000
+    assert part.due_ms(record(timestamp=WALL, life=life(due_at=WALL + 1))) == WALL + 5_000
+    assert part.due_ms(record(timestamp=WALL, life=life(due_at=WALL + 9_000))) == WALL + 9_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,7 +19,10 @@ from reconsume.sidecar.core.progress_codec import (
     LONGEST_COUNT,
     MOST_AT,
     MOST_BYTES,
+    MOST_CYCLE,
+    MOST_DEATHS,
     MOST_DISTANCE,
+    MOST_WIDTH,
     decode,
     encode,
     misplaced,
@@ -245,3 +249,100 @@ WHOLE = base64.urlsafe_b64encode(zlib.compress(b"\x00\x01\x01")).decode()
 @pytest.mark.parametrize("text", ["é", "a", f"{WHOLE[:4]}!{WHOLE[4:]}", f"{WHOLE}!"])
 def test_a_text_that_is_none_of_ours_is_broken(text: str) -> None:
     assert unread(f"rc1..{PLACE}.{text}") == "its done set is broken"
+
+
+# --- what is not ours, or broken --------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**62), st.integers(0, 2**32), st.floats(0, 1))
+def test_a_full_span_always_fits_the_metadata(first: int, seed: int, density: float) -> None:
+    random = Random(seed)
+    done = frozenset(first + place for place in range(1, SPAN) if random.random() < density)
+    marks = {"deaths": MOST_DEATHS, "mark": first + SPAN, "reach": first + SPAN - 1, "width": MOST_WIDTH}
+    more = {"last_at_ms": MOST_AT, "log": LogId("0" * 8, "f" * 8), "cycle": MOST_CYCLE, "notes": True}
+    worst = Progress(first, done, True, **marks, **more)  # type: ignore[arg-type]
+    metadata = encode(HERE, worst)
+    assert len(metadata) < LONGEST
+    assert decode(HERE, first, metadata) == worst
+
+
+def test_only_a_clean_end_carries_the_clean_mark() -> None:
+    assert decode(HERE, 1, encode(HERE, Progress(1, clean=True))).clean
+    assert not decode(HERE, 1, encode(HERE, Progress(1))).clean
+    assert not decode(HERE, 1, None).clean
+
+
+@given(st.text(max_size=200) | st.none(), st.integers(0, 2**62))
+def test_foreign_metadata_is_an_empty_set(metadata: str | None, offset: int) -> None:
+    found = decode(HERE, offset, metadata)
+    assert found.next == offset
+    assert not found.done
+
+
+AT_SEVEN = "3-7-e52ffdee"
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60))
+def test_broken_metadata_of_our_form_is_an_empty_set(body: bytes | str) -> None:
+    text = body if isinstance(body, str) else base64.urlsafe_b64encode(body).decode()
+    found = decode(HERE, 7, f"rc1..{AT_SEVEN}.{text}")
+    assert (found.next, found.done) == (7, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("suffix", "deaths", "mark", "reach"),
+    [
+        ("", 0, None, None),
+        (".2", 2, None, None),
+        (".2.5", 2, 12, None),
+        (".2..5", 2, None, 11),
+        ("...5", 0, None, 11),
+        (".x.5.3", 0, 12, 9),
+        (".2.-1.10000000000000", 2, None, None),
+        (".10000.٣", 0, None, None),
+        (".2.5.3.more", 2, 12, 9),
+    ],
+)
+def test_each_broken_part_counts_as_absent(suffix: str, deaths: int, mark: int | None, reach: int | None) -> None:
+    found = decode(HERE, 7, f"rc1..{AT_SEVEN}.{suffix}")
+    assert found == Progress(7, deaths=deaths, mark=mark, reach=reach)
+
+
+def packed(data: bytes) -> str:
+    return f"rc1..{AT_SEVEN}.{base64.urlsafe_b64encode(data).decode()}"
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        packed(zlib.compress(b"\xff" * 5_000_000)),
+        packed(zlib.compress(b"\xff" * 100)[:-1]),
+        packed(zlib.compress(b"\xff" * 100)[:-4] + b"wxyz"),
+        packed(zlib.compress(b"\xff" * 100) + b"more"),
+        packed(zlib.compress(b"\x01" * 5_000_000)),
+        packed(zlib.compress(b"\x01" * 100)[:-1]),
+        packed(zlib.compress(b"\x02\x01\x01\x01")),
+        packed(zlib.compress(b"\x01\xff")),
+        packed(zlib.compress(b"\x01\x01\x01")),
+        packed(zlib.compress(b"\x01" + b"\xff" * 8 + b"\x01")),
+        packed(zlib.compress(b"\x04" + (b"\x01" + b"\xff" * 6 + b"\x01") * 4 + b"\x00")),
+        packed(zlib.compress(b"\x00\x00" + b"\xff" * (SPAN // 8 + 1))),
+    ],
+    ids=[
+        "a bomb",
+        "cut off",
+        "a wrong sum",
+        "more behind it",
+        "a bomb of ranges",
+        "ranges cut off",
+        "a range without its end",
+        "a number without its end",
+        "no count before the bitmap",
+        "a number that no offset can be",
+        "ranges beyond all offsets",
+        "a bitmap that is too long behind the pairs",
+    ],
+)
+def test_a_done_set_that_is_not_whole_is_an_empty_set(metadata: str) -> None:
+    assert decode(HERE, 7, metadata) == Progress(7)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reconsume.sidecar.core.lane.facts import LaneFacts, PartitionFacts
-from reconsume.sidecar.core.lane.partition import Because, Pause
+from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts
 from reconsume.sidecar.core.overdue import Standing
+from reconsume.sidecar.core.partition import Because, Pause
 from reconsume.sidecar.core.record import NEVER, Now, Partition
 from reconsume.sidecar.core.undelivered import MOST_NOTES, Age, Undelivered, stalled
 

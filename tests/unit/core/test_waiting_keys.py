@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from reconsume.sidecar.core import waiting_keys
-from reconsume.sidecar.core.lane.in_place_queues import OrderBy
+from reconsume.sidecar.core.order import OrderBy
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.core.waiting_keys import KEY_SHOWN, WaitingKeys, WaitingRecord
 from reconsume.topics.attempt import Attempt, attempt_of

@@ -182,7 +182,7 @@ def test_queues_that_are_refused_at_once_keep_no_other_from_being_opened(monkeyp
 
 
 def test_the_lane_hears_of_a_log_that_begins_behind_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it would wait for ever for a copy that was committed there, and not read back (`unseen_copies.py`)."""
+    """Else it would wait for ever for a copy that was committed there, and not read back (`UnseenCopies`)."""
     looks = Looks(monkeypatch, LADDER, lambda _now: 0)
     looks.go_on(1)
     monkeypatch.setattr(looks.thread._clients.reader, "get_watermark_offsets", lambda *_, **__: (3, 5))

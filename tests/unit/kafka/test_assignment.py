@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
 
-from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.partition import AssignedPartition
 from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment

@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.partition import AssignedPartition
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 

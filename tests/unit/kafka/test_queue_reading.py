@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from reconsume.sidecar.core.lane.partition import FetchedRecords
+from reconsume.sidecar.core.partition import FetchedRecords
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.queues.own_appends import OwnAppends

@@ -154,7 +154,7 @@ def test_a_record_that_waited_in_another_system_is_neither_late_nor_overdue_here
 def test_a_partition_given_up_takes_its_records_out_of_the_gauges() -> None:
     world = World(concurrency=1)
     world.give(world.main, "orders", fresh("orders", 0), fresh("orders", 1))
-    world.main.ownership.lost([Partition("orders", 0)])
+    world.main.lost([Partition("orders", 0)])
     assert world.sample("reconsume_buffered_records", level="main") == 0
 
 

@@ -118,7 +118,7 @@ def transactions(world: World) -> None:
 
 def answered_too_late(world: World) -> None:
     world.give(world.main, "orders", fresh("orders"))
-    world.main.ownership.lost([Partition("orders", 0)])
+    world.main.lost([Partition("orders", 0)])
     world.outside.answer(COMMITTED)
 
 

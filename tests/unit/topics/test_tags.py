@@ -60,7 +60,7 @@ def test_a_record_that_is_passed_over_is_done_and_counted_and_never_delivered() 
     rig.settle()
     assert rig.kafka[ORDERS] == Progress(4)
     assert rig.lane.counters.passed_over == {"orders": 3}
-    assert rig.lane.ownership.load == 0
+    assert rig.lane.room.load == 0
 
 
 def test_progress_over_records_that_nobody_wants_is_committed_although_nothing_is_delivered() -> None:

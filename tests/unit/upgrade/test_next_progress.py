@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
-from reconsume.sidecar.core.lane.partition import AssignedPartition
+from reconsume.sidecar.core.partition import AssignedPartition
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import decode, encode, unread
 from reconsume.sidecar.core.record import Partition

@@ -1,0 +1,219 @@
+"""What a lane decides about a record, and where that takes it: back to wait in memory, or to the outbox to be written.
+
+The rules are pure (`core/decide.py`); this carries out what they say. Each record that is decided about is afterwards
+in memory, SETTLED, or CALLED_OFF to whoever reads it again.
+
+A relay decides about many records at once, with the result of the usual way, at a third of its cost: due records at the
+head of a run enter the next transaction together, and are done together. It does in bulk what `Fetching.admit`,
+`transitions.after_wait`, `transition_records` and the lane do for each record alone. Records that need more work take
+the usual way: not due, broken, of a topic not known here, beyond the span, or refused before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.sidecar.core.decide import (
+    LEASE_EXPIRED,
+    NACKED,
+    Decision,
+    LeaveUncommitted,
+    Postpone,
+    RetryInPlace,
+    dead_letter_unreadable,
+    decide,
+    decide_draining,
+)
+from reconsume.sidecar.core.outcome import Expired, Failed, Outcome, Outputs, Rejected
+from reconsume.sidecar.core.ownership import Machines, Ownership
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.partition import CALLED_OFF, SETTLED, FetchedRecords, PartitionState, TriedRecord
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.reason_classes import ReasonClasses
+from reconsume.sidecar.core.record import Now, Record, weight_of
+from reconsume.sidecar.core.room import Room
+from reconsume.topics.attempt import attempt_of
+from reconsume.topics.headers_fast import for_topic
+from reconsume.topics.outputs import stamped
+from reconsume.topics.render_headers import attempt_before
+from reconsume.topics.transition_records import Copy, writes_of
+from reconsume.topics.transitions import DONE, Commit, Forward, Wait, Written
+
+if TYPE_CHECKING:
+    from reconsume.sidecar.core.queues import LongWaits
+
+STAYS = (Wait, Postpone, RetryInPlace)
+"""The decisions after which a record stays in memory, and comes again from there. As a union it would be made anew for
+each record."""
+
+
+class Decisions:
+    """The decisions of one lane, by one policy at a time."""
+
+    def __init__(self, policy: Policy, machines: Machines, dispatcher: Dispatcher, counters: LaneCounters) -> None:
+        self.policy = policy
+        """The one in force, which `Lane.apply_policy` replaces."""
+        self.counters = counters
+        self.queues: LongWaits | None = None
+        """The queues, which are told of what is decided."""
+        self._machines, self._dispatcher = machines, dispatcher
+        self._reasons = ReasonClasses()
+
+    def decide_outcome(self, partition: PartitionState, record: Record, outcome: Outcome, now: Now) -> None:
+        """Decide what follows from an outcome, and do it."""
+        outcome = self._count_failure(record, outcome, now)
+        # Contract 9.4: while the sidecar drains, a failure makes no dead letter.
+        rule = decide_draining if self._dispatcher.closed else decide
+        decision: Decision = rule(record, outcome, self.policy, now.wall_ms)
+        if isinstance(decision, STAYS) and self.queues is not None:
+            # Contract 5.7: once a person has decided about a record of a queue, it is not tried again from memory.
+            decision = self.queues.decided_meanwhile(partition, record, now) or decision
+        waiting, offsets = self._machines.waiting, partition.offsets
+        match decision:
+            case LeaveUncommitted():
+                offsets.move(offsets.entries[record.offset], CALLED_OFF)
+            case Wait(ms=0):
+                waiting.repeat_record(partition, record)
+            case Wait(ms=ms):
+                waiting.delay_record(partition, offsets.entries[record.offset], now.steady_ms + ms)
+            case Postpone(ms=ms):  # contract 8.6: no attempt was spent, but since when it waits is kept
+                entry = offsets.entries[record.offset]
+                entry.record = record.postponed(now.wall_ms)
+                waiting.delay_record(partition, entry, now.steady_ms + ms)
+            case RetryInPlace(ms=ms):
+                entry = offsets.entries[record.offset]
+                offsets.tried += entry.tried is None
+                entry.record = record.tried(now.wall_ms)
+                entry.tried = TriedRecord(entry.record, now.wall_ms + ms, reason_of(outcome))
+                waiting.delay_record(partition, entry, now.steady_ms + ms)
+            case _:
+                self.write(partition, record, decision, now, getattr(outcome, "outputs", ()))
+
+    def _count_failure(self, record: Record, outcome: Outcome, now: Now) -> Outcome:
+        """Count a failed attempt, and return the outcome with a reason of a bounded number."""
+        if isinstance(outcome, Failed) and not self.policy.understands(outcome.delay, outcome.level):
+            self.counters.odd_requests += 1
+        if isinstance(outcome, (Failed, Rejected)):  # a union would be made anew for each record
+            # The reason is the service's text: as a label of metrics it could have any number of values.
+            outcome = self._reasons.bounded(outcome, now.wall_ms)
+            self.counters.failed(record, outcome.reason, outcome.text)
+        elif isinstance(outcome, Expired):
+            self.counters.failed(record, LEASE_EXPIRED.reason)
+        return outcome
+
+    def write(
+        self, partition: PartitionState, record: Record, decision: Commit | Written, now: Now, outputs: Outputs = ()
+    ) -> None:
+        """Have what a decision writes go with the next batch. `outputs`: what the service asked to be written with it
+        (contract 1.12)."""
+        has_nothing_else = not outputs or decision != DONE
+        if self.queues is not None and has_nothing_else and self.queues.settles(partition, record, decision):
+            return
+        writes = writes_of(record, decision, self.policy, now.wall_ms)
+        offsets = partition.offsets
+        entry = offsets.entries[record.offset]
+        if outputs:
+            before = record.weight
+            record, outputs = self._with_outputs(record, outputs)
+            # They stay in memory until Kafka has them, and count there as what their record weighs more.
+            self._machines.room.add_bytes(partition, record.weight - before)
+            entry.record = record
+        offsets.move(entry, SETTLED)
+        self._machines.outbox.pending.append(SettledRecord(record, decision, writes + outputs, len(outputs)))
+        self._machines.commits.entry_added()
+
+    def _with_outputs(self, record: Record, outputs: Outputs) -> tuple[Record, Outputs]:
+        """Return the record with the weight of its outputs, which it has until it is done, and the outputs stamped."""
+        trace = attempt_before(record.headers or []) if self.policy.traced else None
+        more_bytes = sum(weight_of(copy.key, copy.value, copy.headers, None) for copy in outputs)
+        group = self.policy.names.group
+        # Contract 13.2: what a service asks to be written is memory of the lane too, until it is in Kafka.
+        return replace(record, weight=record.weight + more_bytes), stamped(
+            outputs, group, record.id, attempt_of(record), trace
+        )
+
+    def give_up_unreadable(self, partition: PartitionState, record: Record, now: Now) -> None:
+        """Have a record whose headers break their form dead-lettered (contract 3.6): it is never delivered, and never
+        lost."""
+        self.counters.bad_headers += 1
+        self.write(partition, record, dead_letter_unreadable(record, self.policy, now.wall_ms), now)
+
+
+def reason_of(outcome: Outcome) -> str:
+    """Return the class of the failure after which a record is retried in place."""
+    if isinstance(outcome, Expired):
+        return LEASE_EXPIRED.reason
+    return outcome.reason if isinstance(outcome, Failed) else NACKED
+
+
+def is_about_output(refusal: Refusal) -> bool:
+    """Return whether Kafka refuses for good what the service asked to be written.
+
+    A partition without a leader is no reason to fail: the record waits for it, as for that of a copy.
+    """
+    entry = refusal.entry
+    # Contract 7.7: what has no leader now will have one. To fail would spend a retry for an outage of Kafka.
+    if not entry.outputs or refusal.about == "partition":
+        return False
+    topic = refusal.where.partition("[")[0]
+    return not topic or any(copy.topic == topic for copy in entry.output_writes)
+
+
+# --- a relay: many records at once
+# ---------------------------------------------------------------------------------------
+
+_KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
+
+
+def forward_due(
+    partition: PartitionState, run: FetchedRecords, machines: Machines, decisions: Decisions, now: Now
+) -> FetchedRecords:
+    """Forward the due records at the head of a run to the ready topic; return the rest of the run."""
+    policy, offsets, wall_ms = decisions.policy, partition.offsets, now.wall_ms
+    wait_ms, ready, topics = partition.kind.delay_ms or 0, policy.names.ready, policy.topics
+    if run.records and offsets.end_of_done(run.records[0].offset) is not None:
+        return run  # the usual way passes over it
+    entries, late, taken, load_bytes = list[SettledRecord](), list[int](), 0, 0
+    for record in run.records:
+        retry_state, offset = record.retry_state, record.offset  # None if the headers are broken or cannot be read
+        # Contract 3.6, 2.9, 7.2: bad headers, a topic of others, and an offset too far ahead need the usual way.
+        if retry_state is None or retry_state.topic not in topics or not offsets.may_begin(offset):
+            break
+        due_ms = max(retry_state.due_at, record.timestamp + wait_ms)
+        if due_ms > wall_ms:
+            break
+        taken += 1
+        if offsets.begin(offset, SETTLED, record) is not None:
+            late.append(wall_ms - due_ms)
+            load_bytes += record.weight
+            copy = Copy(ready, record.key, record.value, for_topic(record.headers or [], ready), record.source.number)
+            entries.append(SettledRecord(record, Forward(retry_state), (copy,)))
+    decisions.counters.lateness.add_all(late)
+    machines.room.add_bytes(partition, load_bytes)
+    machines.outbox.pending.extend(entries)
+    return run._replace(records=run.records[taken:])
+
+
+def finish_forwarded(
+    entries: Iterable[SettledRecord], ownership: Ownership, room: Room, counters: LaneCounters
+) -> Iterator[SettledRecord]:
+    """Finish forwarded records that are in Kafka with their progress; yield the entries that need the usual way."""
+    for (kind, _, _), row in groupby(entries, _KIND):
+        if kind is not Forward:
+            yield from row
+            continue
+        records = [entry.record for entry in row]
+        if (partition := ownership.owner_of(records[0])) is not None:
+            weight = sum(record.weight for record in records)
+            for record in records:
+                partition.offsets.finish(record.offset)
+            partition.throughput.done_bytes += weight
+            room.add_bytes(partition, -weight)
+            counters.forwarded += len(records)

@@ -1,0 +1,139 @@
+"""What an operator holds is kept back (contract 10.4): it gets no turn, and others go on.
+
+A record that is held when its turn comes is let go from memory: it stays open, and is fetched again when its hold is
+over. Where that cannot be, because its order or its tries in place are known to memory alone, the record itself waits.
+A partition of which every record is held is paused instead.
+
+A hold is looked at where a record would leave: when it is sent, and when a relay passes it on. So whatever let a record
+go (a level, the queue of its key, the gate after crashes) need not know of holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from reconsume.sidecar.core.fetching import Fetching
+from reconsume.sidecar.core.holds import NO_HOLDS, Holds
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.partition import AWAY, Because, FetchedRecords, PartitionState
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.waiting import WaitingRecords
+
+MOST_HELD = 50_000
+"""Records of a lane that holds by key, or by topic in a level that all topics share, keep back by their offsets. Each
+costs some 100 bytes. Beyond it those partitions are paused that have their part of it."""
+LOOK_AGAIN_MS = 10_000
+"""ms after which a partition that is paused for `MOST_HELD` is fetched again, and paused again if that is still so."""
+
+
+class HoldGate:
+    """The holds in force, and what they keep back, for one lane. `ordered`: whether the order is known to memory alone.
+
+    Invariant: nothing is kept back for a hold that is not in force.
+    """
+
+    def __init__(
+        self,
+        partitions: Mapping[Partition, PartitionState],
+        waiting: WaitingRecords,
+        fetching: Fetching,
+        policy: Callable[[], Policy],
+        *,
+        ordered: bool,
+    ) -> None:
+        self.holds, self.in_force = NO_HOLDS, False
+        """Whether anything is held: asked for each record."""
+        self._partitions, self._waiting, self._fetching = partitions, waiting, fetching
+        self._policy, self._ordered = policy, ordered
+
+    def apply(self, holds: Holds, now: Now) -> None:
+        """Obey these holds from now on, and let go on what others have kept back."""
+        self.holds, self.in_force = holds, bool(holds)
+        for partition in self._partitions.values():
+            if not partition.closing:
+                self._let_go_on(partition, now)
+
+    def is_held(self, record: Record) -> bool:
+        """Return whether a record of this lane is held."""
+        partition = self._partitions.get(record.source)
+        return partition is not None and self.holds.of(record, partition.kind.level) is not None
+
+    # --- records are kept back --------------------------------------------------------------------------------------
+
+    def pauses(self, partition: PartitionState, run: FetchedRecords, now: Now) -> bool:
+        """Pause a partition if nothing of it is delivered now; return whether that is so."""
+        if not run.records:
+            return False
+        covers = self._covers(partition)
+        if not (covers or self._holds_too_much(partition)):
+            return False
+        # What others keep back may be another instance's meanwhile.
+        until_ms = NEVER if covers else now.steady_ms + LOOK_AGAIN_MS
+        self._fetching.pause(partition, run.records[0].offset, until_ms, Because.HELD)
+        return True
+
+    def _covers(self, partition: PartitionState) -> bool:
+        """Return whether all that a partition can have is held. A queue is read on: its keys must be known."""
+        if partition.kind.under is not None:
+            return False
+        topic: str | None = partition.source.topic
+        if partition.kind.delay_ms is not None:
+            policy = self._policy()
+            role = policy.names.role(partition.source.topic, policy.topics)
+            topic = None if role is None else role.topic
+        return self.holds.covers(partition.kind.level, topic)
+
+    def _holds_too_much(self, partition: PartitionState) -> bool:
+        own, partitions = _held_away(partition), self._partitions.values()
+        return own * len(partitions) >= MOST_HELD and sum(map(_held_away, partitions)) >= MOST_HELD
+
+    def keeps_back(self, partition: PartitionState, record: Record) -> bool:
+        """Keep a record back whose turn has come, if it is held; return whether that is so.
+
+        A record of a queue stays in the queue, for which its lane sees (`AWAY`, without a hold).
+        """
+        hold = self.holds.of(record, partition.kind.level)
+        if hold is None:
+            return False
+        entry = partition.offsets.entries[record.offset]
+        if partition.kind.under is not None and not record.memory_only:
+            self._fetching.drop_from_memory(partition, entry)
+            self._waiting.shed_record(record)
+        # Contract 10.4: its order within its key, or its tries in place, are known in memory alone.
+        elif self._ordered or record.memory_only:
+            self._waiting.stop_record(partition, record, hold.id)
+        else:
+            # The offset is enough, as it is fetched again at the hold's end; days of payloads would not fit.
+            entry.hold = hold.id
+            self._fetching.drop_from_memory(partition, entry)
+        return True
+
+    # --- and go on --------------------------------------------------------------------------------------------------
+
+    def _let_go_on(self, partition: PartitionState, now: Now) -> None:
+        """Let go on what no hold keeps back any more."""
+        if partition.offsets.stopped:
+            self._waiting.let_held(partition, lambda record: self.holds.of(record, partition.kind.level) is None)
+        entries = partition.offsets.entries.values()
+        free = [e for e in entries if e.where is AWAY and e.hold and e.hold not in self.holds.ids]
+        is_paused = partition.paused is not None and partition.paused.because is Because.HELD
+        if free or (is_paused and not self._covers(partition)):
+            for entry in free:
+                entry.hold = ""
+                partition.offsets.move(entry, AWAY)  # from now on it is to be read again
+            self._fetching.fetch_held(partition, [entry.offset for entry in free], now.steady_ms)
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        for source, partition in self._partitions.items():
+            away = {e.hold for e in partition.offsets.entries.values() if e.hold and e.where is AWAY}
+            past = away - self.holds.ids
+            ensure(partition.closing or not past, f"{source} is held by {past}, which are not in force")
+
+
+def _held_away(partition: PartitionState) -> int:
+    """Return how many records of a partition are kept back by their offsets alone."""
+    if not partition.offsets.counts[AWAY]:
+        return 0
+    return sum(entry.where is AWAY and bool(entry.hold) for entry in partition.offsets.entries.values())

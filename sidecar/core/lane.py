@@ -1,0 +1,607 @@
+"""The lane: hold a record until it may be delivered, deliver it, decide what the outcome means, commit the decision.
+
+The consumer, the service, the committer and the timer call it, and it acts through ports, all on the event loop.
+Nothing else moves a record. Its way, from top to bottom: `received`, `send`, `answered`, `committed`. Each of these
+changes entries, and then `_end_turn` does everything that follows, in one order: what has changed in queues,
+deliveries, the next transaction, and the next wake-up.
+
+Where a record is, is in the map of its partition (`partition.py`). Around it are the machines: what waits in memory
+(`waiting.py`), which partitions are fetched (`fetching.py`), how much memory each may have (`room.py`), what is on its
+way into Kafka (`outbox.py`, `results.py`), what is decided (`decisions.py`), when to be called (`agenda.py`). Gates
+stand before a delivery, in this order: closing, blocked or not proved, held by an operator (`hold_gate.py`), suspect
+after a crash (`suspects.py`); the order of keys, rates, shares and the pace have had their say before (`order.py`,
+`pace/`). A gate that is not in force costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from reconsume.sidecar.core.agenda import Agenda
+from reconsume.sidecar.core.commit_batch import CommitResult
+from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.sidecar.core.decisions import Decisions, forward_due
+from reconsume.sidecar.core.facts import ShownLane
+from reconsume.sidecar.core.fetching import Fetching
+from reconsume.sidecar.core.hold_gate import HoldGate
+from reconsume.sidecar.core.holds import Holds
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.order import KeyQueues, OrderBy
+from reconsume.sidecar.core.outbox import COMMIT, DOUBT, Commits, MembershipDoubt, Outbox, Proof
+from reconsume.sidecar.core.outcome import COMMITTED, Cancelled, Outcome, label_of
+from reconsume.sidecar.core.owned_queue import OwnedQueue
+from reconsume.sidecar.core.ownership import Machines, Ownership
+from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
+from reconsume.sidecar.core.partition import (
+    AWAY,
+    CALLED_OFF,
+    DELAYED,
+    OUT,
+    READY,
+    AssignedPartition,
+    Because,
+    Entry,
+    FetchedRecords,
+    PartitionState,
+)
+from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.ports import Ports
+from reconsume.sidecar.core.progress import Bounds
+from reconsume.sidecar.core.queues import LongWaits, QueueTies
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.results import CommitResults, ResultCalls
+from reconsume.sidecar.core.room import ROOM, Room
+from reconsume.sidecar.core.suspects import SUSPECTS, Stage, SuspectCalls, SuspectGate
+from reconsume.sidecar.core.waiting import WaitingRecords
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.tags import TagFilter
+from reconsume.topics.transitions import Forward, Wait, after_wait
+
+PACE = "pace"
+"""The name of the next tick of the pace, or of a rate, in the agenda."""
+
+
+class LaneOptions(NamedTuple):
+    """What a lane admits, and how much of it.
+
+    `room`: bytes that may be handed over and not done before the consumer fetches no more. `order`: delivery one at a
+    time for each key or each partition; None: no order. `wanted`: the filter of the records to deliver; None: all.
+    `bounds`: how far a partition may go beyond its first open record. `proves_room`: nothing is delivered before the
+    brokers have taken the longest metadata that progress may need. `weight`: its part of the deliveries in proportion
+    to the other lane, while records of both wait.
+    """
+
+    room: int
+    order: OrderBy | None = None
+    wanted: TagFilter | None = None
+    bounds: Bounds = Bounds()
+    weight: int = 1
+    proves_room: bool = False
+
+
+class Lane:
+    """One lane. `waits` maps each topic to its level delay in ms (0: ready topic); a main topic is not in it."""
+
+    def __init__(
+        self, policy: Policy, waits: Mapping[str, int], ports: Ports, dispatcher: Dispatcher, options: LaneOptions
+    ) -> None:
+        partitions: dict[Partition, PartitionState] = {}
+        self.partitions: Mapping[Partition, PartitionState] = partitions
+        has_queues, is_ordered = policy.has_queues and not waits, options.order is not None
+        agenda, outbox = Agenda(ports.wake), Outbox()
+        keys = None if options.order is None else KeyQueues(options.order, named=has_queues)
+        room = Room(options.room, partitions, dispatcher.pace, agenda, ordered=is_ordered)
+        commits = Commits(partitions, outbox, agenda, Proof.OWED if options.proves_room else Proof.PROVEN)
+        machines = self.machines = Machines(
+            partitions,
+            agenda,
+            WaitingRecords(partitions, agenda, options.room, keys),
+            room,
+            Fetching(ports.fetch, room, agenda),
+            outbox,
+            commits,
+            MembershipDoubt(commits, dispatcher, agenda, ordered=is_ordered),
+        )
+        decisions = self.decisions = Decisions(policy, machines, dispatcher, LaneCounters())
+        suspects = self.suspects = self._suspects_of(policy, dispatcher, ports)
+        self.ownership = Ownership(machines, waits, options.bounds, suspects, ports.recall, self._partitions_dropped)
+        if has_queues:
+            ties = QueueTies(
+                machines, self.ownership, decisions, ports.queues, ports.filling, self._finish, self._end_turn
+            )
+            decisions.queues = LongWaits(options.order or "key", ties)
+        calls = ResultCalls(self._finish, ports.notice)
+        self.results = CommitResults(machines, self.ownership, decisions, suspects, calls)
+        self.hold_gate = HoldGate(
+            partitions, machines.waiting, machines.fetching, lambda: decisions.policy, ordered=is_ordered
+        )
+        self._ports, self._dispatcher, self._wanted = ports, dispatcher, options.wanted
+        self._accepted: list[Record] = []
+        """What one answer has accepted, while its outcomes are passed on; empty between two calls."""
+        dispatcher.join(self, options.weight)
+
+    def _suspects_of(self, policy: Policy, dispatcher: Dispatcher, ports: Ports) -> SuspectGate | None:
+        if policy.max_deaths is None:  # contract 1.10: a crash says nothing of a record
+            return None
+        decisions, machines = self.decisions, self.machines
+        calls = SuspectCalls(
+            lambda: decisions.policy,
+            decisions.write,
+            ports.notice,
+            lambda partition: () if decisions.queues is None else decisions.queues.being_read(partition),
+            lambda partition: decisions.queues is not None and decisions.queues.held_heads(partition) > 0,
+        )
+        return SuspectGate(
+            machines.partitions,
+            machines.waiting,
+            machines.commits,
+            machines.room,
+            dispatcher,
+            machines.agenda,
+            calls,
+        )
+
+    # --- what others ask --------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> ReadyFlows:
+        """The records that may be delivered (asked by the dispatcher)."""
+        return self.machines.waiting.ready
+
+    @property
+    def queues(self) -> LongWaits | None:
+        """What waits in queue topics; None unless order survives long waits."""
+        return self.decisions.queues
+
+    @property
+    def counters(self) -> LaneCounters:
+        """What happened."""
+        return self.decisions.counters
+
+    @property
+    def shown(self) -> ShownLane:
+        """What the lane shows of itself."""
+        return ShownLane(self.machines, self.ownership, self.queues)
+
+    @property
+    def _has_order(self) -> bool:
+        """Whether the end of a record lets the next one of its key go."""
+        return self.machines.waiting.keys is not None
+
+    @property
+    def room(self) -> Room:
+        """The memory of the lane."""
+        return self.machines.room
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a record of its partitions is not done, or waits to be read (asked by the dispatcher)."""
+        return self.shown.has_open()
+
+    def is_full_with(self, under_way: int) -> bool:
+        """Return whether nothing more may be handed over, beside so many bytes that are; for the consumer's thread."""
+        return self.machines.room.is_full_with(under_way)
+
+    def wakes_by(self, at_ms: int) -> bool:
+        """Return whether the lane has asked to be ticked at a steady time (ms) at the latest."""
+        return self.machines.agenda.wakes_by(at_ms)
+
+    # --- its policy, and what an operator holds ---------------------------------------------------------------------
+
+    def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
+        """Decide by another policy from now on; records that wait already keep their due time."""
+        self.decisions.policy = policy
+        self.ownership.waits = waits
+        if self.queues is not None:
+            self.queues.look_again()
+            self.machines.agenda.wake_by(0)  # nothing else may happen here for hours
+
+    def hold(self, holds: Holds, now: Now) -> None:
+        """Deliver nothing that these holds keep back, and what others have kept back."""
+        self.hold_gate.apply(holds, now)
+        if holds:
+            self._ports.withdraw(self.hold_gate.is_held)
+        if self.queues is not None:
+            self.queues.obey(holds)
+        self._end_turn(now)
+
+    # --- its partitions ---------------------------------------------------------------------------------------------
+
+    def assigned(self, grants: Iterable[AssignedPartition], now: Now) -> None:
+        """Start partitions where their last owner left off."""
+        grants = tuple(grants)
+        self.ownership.begin_partitions(grants)
+        if self.queues is not None:
+            self.queues.assigned(grants)
+        self.tick(now)
+
+    def release(self, partitions: Collection[Partition], done: Callable[[], None], now: Now) -> None:
+        """Give partitions up in order; call `done` once all deliveries in flight are answered and committed."""
+        self.ownership.release_partitions(partitions, done)
+        self.tick(now)
+
+    def lost(self, partitions: Collection[Partition]) -> None:
+        """Drop partitions that another member owns by now, or whose time to finish is over; commit nothing."""
+        self.ownership.lose_partitions(partitions)
+        self.machines.agenda.wake_by(0)  # the places that were kept for them are for others now
+
+    def cut(self, source: Partition, epoch: int, wanted: int, low: int, now: Now) -> None:
+        """Count the records that are lost unread, from the offset `wanted` on: the log begins at `low` now."""
+        self.ownership.cut(source, epoch, wanted, low)
+        self.tick(now)
+
+    def truncated(self, source: Partition, high: int) -> None:
+        """Drop a partition whose log ends at `high` now, and count what was not done."""
+        self.ownership.truncate(source, high)
+        self.machines.agenda.wake_by(0)
+
+    def _partitions_dropped(self, partitions: Collection[Partition]) -> None:
+        if self.queues is not None:
+            self.queues.dropped(partitions)
+
+    # --- the way of one record: received ----------------------------------------------------------------------------
+
+    def received(self, runs: Iterable[FetchedRecords], now: Now) -> None:
+        """Admit what the consumer hands over; a run that its partition does not accept is dropped."""
+        for run in runs:
+            partition = self.partitions.get(run.partition)
+            # Contract 9.1: what was fetched under an earlier assignment, or before a seek, is no record of this one.
+            if partition is None or not partition.accepts(run):
+                continue
+            if self.hold_gate.in_force and self.hold_gate.pauses(partition, run, now):
+                continue
+            if partition.suspicion is not None and run.records:
+                arrivals = partition.suspicion.arrivals
+                arrivals.last_seen = max(arrivals.last_seen, run.records[-1].offset)
+            if self.queues is None or self.queues.admits(partition, run):
+                self._take_run(partition, run, now)
+        self._look_at_room(now)
+        self._end_turn(now)
+
+    def _take_run(self, partition: PartitionState, run: FetchedRecords, now: Now) -> None:
+        if run.last_at_ms is not None:
+            partition.commit.last_at_ms = run.last_at_ms
+        if self.decisions.policy.relay and not self.hold_gate.in_force:
+            run = forward_due(partition, run, self.machines, self.decisions, now)
+        going, counters = list[Record](), self.decisions.counters
+        keeps = None if self.queues is None else self.queues.keeper(partition)
+        for record, entry, remaining_ms in self.machines.fetching.admit(partition, run, now):
+            # Contract 3.6: a copy whose headers break their form is never delivered, and never lost.
+            if record.fault:
+                self.decisions.give_up_unreadable(partition, record, now)
+            # Contract 6.12: a record whose tag nobody subscribed to is done, without a delivery.
+            elif self._wanted is not None and not self._wanted(record):
+                counters.passed_over[record.source.topic] += 1
+                self._finish(partition, record)
+            elif keeps is not None and keeps(partition, record):
+                pass
+            # Contract 2.3: never early, whatever the broker's clock says (`append_times.py`).
+            elif remaining_ms > 0:
+                self.machines.waiting.delay_record(partition, entry, now.steady_ms + remaining_ms)
+            elif record.retry_state is None or self._goes_after_wait(partition, entry, now):
+                going.append(record)
+        self.machines.waiting.release_run(partition, going)
+        if run.end is not None:
+            self._log_ended(partition, run.end, now)
+
+    def _log_ended(self, partition: PartitionState, end: int, now: Now) -> None:
+        if partition.kind.delay_ms:
+            partition.append_times.note(end - 1, now.steady_ms)
+        if self.suspects is not None:
+            self.suspects.log_ended(partition, now)
+        if partition.paused is None and partition.offsets.reached(end):
+            self.machines.commits.soon(partition)
+        if self.queues is not None:
+            self.queues.main_ended(partition, end)
+
+    def _goes_after_wait(self, partition: PartitionState, entry: Entry, now: Now) -> bool:
+        """Do what follows once the level delay of a record is over; return whether it may be delivered now."""
+        record, waiting = entry.record, self.machines.waiting
+        assert record is not None
+        decision = after_wait(record, self.decisions.policy, now.wall_ms, waiting.patience_ms)
+        if isinstance(decision, Wait):
+            if decision.ms > 0:
+                waiting.delay_record(partition, entry, now.steady_ms + decision.ms)
+            return decision.ms <= 0
+        if isinstance(decision, Forward):
+            if self.hold_gate.in_force and self._is_kept_back(partition, record):
+                return False
+            self.counters.late(record, partition.kind.delay_ms, now.wall_ms)
+        self.decisions.write(partition, record, decision, now)
+        return False
+
+    def _look_at_room(self, now: Now) -> None:
+        """See what each partition gets done, and make room if the lane is full of one that hangs."""
+        if self.room.is_to_be_looked_at(now):
+            if self.room.look(now):
+                self._make_room(now)
+            self.room.end_look(now)
+
+    def _make_room(self, now: Now) -> None:
+        """Let go what waits of partitions that hold more than their share; it is fetched again."""
+        self._dispatcher.dispatch(now)  # what may go out is not let go: else it would be fetched, and let go, for ever
+        waiting, room = self.machines.waiting, self.room
+        shares = {source: room.share_of(partition) for source, partition in self.partitions.items()}
+        for source, partition in self.partitions.items():
+            # Where its progress is too long for the brokers, what it has in memory must end. What would not be read yet
+            # of a suspect one might be the suspect, and the care had no end. A queue's records are bounded by
+            # themselves.
+            suspicion = partition.suspicion
+            stays = partition.blocked or partition.closing or partition.kind.under is not None
+            stays = stays or (suspicion is not None and suspicion.stage is not Stage.FRESH)
+            if stays or partition.throughput.load <= shares[source]:
+                continue
+            # With nothing out it may have its one record, and sends it as soon as the pace, or its topic's limit,
+            # allows.
+            from_offset = NEVER if partition.in_flight == 0 else 0
+            if waiting.ready.at_rest(source):
+                from_offset = self._first_above_share(partition, shares[source])
+            if from_offset != NEVER and (entries := waiting.take_back_ready(partition, from_offset)):
+                self.machines.fetching.let_go(partition, entries, now.steady_ms, Because.SHARED)
+
+    def _first_above_share(self, partition: PartitionState, share: int) -> int:
+        """Return the offset from which on the waiting records of a partition are above its share: not its first one."""
+        records = self.machines.waiting.ready_or_behind(partition)
+        free_bytes = share - partition.throughput.load + sum(record.weight for record in records)
+        for number, record in enumerate(records):
+            free_bytes -= record.weight
+            if number and free_bytes < 0:
+                return record.offset
+        return NEVER
+
+    # --- sent -------------------------------------------------------------------------------------------------------
+
+    def send(self, record: Record, now: Now) -> bool:
+        """Deliver one ready record (called by the dispatcher); return False if a gate does not allow it now."""
+        partition = self.partitions.get(record.source)
+        if partition is None or partition.epoch != record.epoch:
+            return False
+        # Contract 9.1: a partition that is given up sends nothing new.
+        if partition.closing:
+            partition.offsets.move(partition.offsets.entries[record.offset], CALLED_OFF)
+            return False
+        # Contract 7.6: its copies are refused, so each further attempt could not be counted.
+        # Contract 7.2: nothing is delivered before it is known that progress of any length can be committed.
+        if partition.blocked or self.machines.commits.proof is not Proof.PROVEN:
+            self.machines.waiting.stop_record(partition, record)
+            return False
+        if self.hold_gate.in_force and self._is_kept_back(partition, record):
+            return False
+        suspicion, suspects = partition.suspicion, self.suspects
+        if suspicion is not None and suspects is not None:
+            is_let_through = suspects.pass_or_keep(partition, suspicion, record, now)
+            if not is_let_through:
+                return False
+        # An attempt in place has no due time of its own, and neither has what came behind another.
+        if record.retry_state is not None and record.again == 0 and not retry_state_of(record).behind:
+            self.decisions.counters.late(record, partition.kind.delay_ms, now.wall_ms)
+        offsets = partition.offsets
+        offsets.move(offsets.entries[record.offset], OUT)
+        self._ports.deliver(record, self.answered)
+        return True
+
+    def _is_kept_back(self, partition: PartitionState, record: Record) -> bool:
+        """Return whether an operator holds a record; it is kept back then."""
+        if not self.hold_gate.keeps_back(partition, record):
+            return False
+        is_in_queue = partition.offsets.entries[record.offset].where is AWAY and partition.kind.under is not None
+        if self.queues is not None and is_in_queue:
+            self.queues.put_back(record)
+            self.machines.agenda.wake_by(0)  # amid a dispatch, maybe of the other lane, behind the look at the queues
+        if self.suspects is not None and partition.suspicion is not None:
+            self.suspects.kept_back(partition, partition.suspicion)
+        return True
+
+    # --- answered ---------------------------------------------------------------------------------------------------
+
+    def answered(self, record: Record, outcome: Outcome, now: Now) -> None:
+        """Process the outcome of a delivery; an answer for an older assignment is counted and dropped."""
+        if self._dispatcher.gathering and outcome is COMMITTED and record.retry_state is None:
+            self._accepted.append(record)
+            return
+        self._dispatcher.answered(record, outcome, now)
+        partition, decisions = self.partitions.get(record.source), self.decisions
+        if partition is None or partition.epoch != record.epoch:
+            # Contract 9.1: an answer for an earlier assignment is counted, and changes nothing.
+            decisions.counters.fenced_answers += not isinstance(outcome, Cancelled)
+        else:
+            if partition.suspicion is not None and self.suspects is not None:
+                self.suspects.answered(partition, partition.suspicion, record, outcome, now)
+            decisions.counters.answered(record, partition.kind.level, label_of(outcome))
+            load = partition.throughput.load
+            if outcome is COMMITTED and record.retry_state is None:
+                self._finish(partition, record)
+            else:
+                decisions.decide_outcome(partition, record, outcome, now)
+            if partition.closing or partition.throughput.load < load:  # else nothing has made room
+                self._room_was_made(partition, now)
+        self._go_on(now)
+
+    def answered_in_bulk(self, now: Now) -> None:
+        """Process the main records that one batch response has accepted (called by the dispatcher), and continue.
+
+        As `answered` for each of them, at a third of its cost.
+        """
+        records, self._accepted = self._accepted, []
+        for run in _runs_of(records):
+            self._dispatcher.committed_many(run, now)
+            partition = self.ownership.owner_of(run[0])
+            if partition is None:
+                self.counters.fenced_answers += len(run)
+                continue
+            self.counters.deliveries[partition.source.topic, partition.kind.level, label_of(COMMITTED)] += len(run)
+            if partition.suspicion is not None or partition.closing or self._has_order:
+                for record in run:
+                    if self.suspects is not None and partition.suspicion is not None:
+                        self.suspects.answered(partition, partition.suspicion, record, COMMITTED, now)
+                    self._finish(partition, record)
+            else:  # as `_finish` for each of them
+                weight = partition.offsets.finish_out(run)
+                self.machines.room.add_bytes(partition, -weight)
+                partition.throughput.done_bytes += weight
+                if partition.commit.by_ms == NEVER:
+                    self.machines.commits.soon(partition)
+            self._room_was_made(partition, now)
+        self._go_on(now)
+
+    def _finish(self, partition: PartitionState, record: Record, *, is_covered: bool = False) -> None:
+        """End the way of a record. `is_covered`: the progress that is in Kafka has it already."""
+        throughput, commits = partition.throughput, self.machines.commits
+        self.machines.room.add_bytes(partition, -record.weight)
+        throughput.done_bytes += record.weight
+        partition.offsets.finish(record.offset)
+        if partition.closing:
+            # Contract 9.1: what ends a drain halfway repeats only what the service has not answered.
+            commits.at_once(partition)
+        elif not is_covered and partition.commit.by_ms == NEVER:
+            commits.soon(partition)
+        if (queues := self.decisions.queues) is not None:
+            queues.finished(partition, record)
+        elif self.machines.waiting.keys is not None:
+            waiting = self.machines.waiting
+            if (following := waiting.next_of_key(record)) is not None:
+                waiting.let_next(following)
+
+    def _room_was_made(self, partition: PartitionState, now: Now) -> None:
+        """Let a partition go on of which something has ended."""
+        if partition.closing:
+            if partition.in_flight == 0 and partition.commit.by_ms != NEVER:
+                self.machines.commits.at_once(partition)  # the release waits for nothing else
+            self.ownership.check_releases()
+        elif partition.paused is not None:
+            self.machines.fetching.resume_if_ready(partition, now.steady_ms)
+
+    # --- committed --------------------------------------------------------------------------------------------------
+
+    def committed(self, result: CommitResult, now: Now) -> None:
+        """Process the committer's result of the batch in flight."""
+        self.results.apply_result(result, now)
+        self._look_at_room(now)  # the copies that Kafka takes now count in the room again
+        self._end_turn(now)  # records that were queued behind a dead letter may be delivered
+
+    def member_refused(self) -> None:
+        """Note that Kafka has refused the batch in flight, as one of no member of the group; it is tried again."""
+        self.machines.doubt.raise_doubt()
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: Now) -> None:
+        """Do what is due at `now`; the lane asks for the next call through the port `wake`."""
+        agenda = self.machines.agenda
+        agenda.begin_tick()
+        self._dispatcher.tick(now)
+        for what in list(agenda.take_due(now.steady_ms)):
+            match what:
+                case Entry():
+                    self._delay_ended(what, now)
+                case PartitionState():
+                    self.machines.fetching.look_at_paused(what, now)
+                case OwnedQueue() if self.queues is not None:
+                    self.queues.look_at(what)
+                case _ if what == SUSPECTS and self.suspects is not None:
+                    self.suspects.tick(now)
+                case _ if what == ROOM:
+                    if self.room.look(now):
+                        self._make_room(now)
+                    self.room.end_look(now)
+                case _ if what == DOUBT:
+                    self.machines.doubt.raise_doubt()
+                case _:
+                    pass  # the end of the turn sees to it
+        self._end_turn(now)
+        agenda.wake_for_first()
+
+    def _delay_ended(self, entry: Entry, now: Now) -> None:
+        record = entry.record
+        if record is None or entry.where is not DELAYED or (partition := self.ownership.owner_of(record)) is None:
+            return
+        self.machines.waiting.end_delay(entry)
+        if partition.closing:
+            partition.offsets.move(entry, CALLED_OFF)
+            return
+        if record.retry_state is None or partition.kind.under is not None:
+            self.machines.waiting.release_record(partition, entry)
+            return
+        partition.offsets.move(entry, READY)
+        if self._goes_after_wait(partition, entry, now):
+            self.machines.waiting.release_record(partition, entry)
+
+    def _end_turn(self, now: Now) -> None:
+        """Do what follows from the events of a call of the lane."""
+        if self.queues is not None:
+            self.queues.turn(now)
+            self._look_at_room(now)
+        self._dispatcher.dispatch(now)
+        self._start_commit(now)
+        self.machines.agenda.set_time(PACE, self._dispatcher.look_for_hangs(now))
+
+    def _go_on(self, now: Now) -> None:
+        """The same after an answer, of which most lead to nothing but the next delivery."""
+        if (queues := self.decisions.queues) is not None:
+            queues.turn(now)
+        self._dispatcher.dispatch(now)
+        agenda = self.machines.agenda
+        if agenda.times.get(COMMIT, NEVER) <= now.steady_ms:
+            self._start_commit(now)
+        # An outage may have begun, what was sent may hang, or records wait for a rate.
+        if (at_ms := self._dispatcher.look_for_hangs(now)) != agenda.times.get(PACE, NEVER):
+            agenda.set_time(PACE, at_ms)
+
+    def _start_commit(self, now: Now) -> None:
+        """Start the transaction that is due, and have the next one started in time."""
+        commits = self.machines.commits
+        if commits.next_at() <= now.steady_ms and (batch := commits.take_batch(now)) is not None:
+            self.machines.doubt.batch_taken()
+            self._ports.commit(batch)
+        self.machines.agenda.set_time(COMMIT, commits.next_at())
+
+    # --- what must hold ---------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if the lane's state is one that must not be. Slow: for tests, and now and then."""
+        machines = self.machines
+        ensure(not self._accepted, "every accepted record of a batch was finished")
+        out = sum(partition.in_flight for partition in self.partitions.values())
+        ensure(self._dispatcher.in_flight >= out, "what is out has its place in flight")
+        settled = {(entry.record.source, entry.record.offset) for entry in machines.outbox.entries(None)}
+        if (batch := machines.commits.in_flight) is not None:
+            settled |= {(entry.record.source, entry.record.offset) for entry in batch.entries}
+        for source, partition in self.partitions.items():
+            partition.check()
+            weight = sum(e.record.weight for e in partition.offsets.entries.values() if e.record is not None)
+            load = partition.throughput.load
+            ensure(load == weight, f"{source} has {load} bytes, found {weight}")
+            for entry in partition.offsets.entries.values():
+                is_settled = (source, entry.offset) in settled
+                ensure(is_settled or entry.where.name != "SETTLED", f"{source}@{entry.offset} is on its way into Kafka")
+        machines.fetching.check(self.partitions.values())
+        for checked in (
+            machines.waiting,
+            machines.outbox,
+            machines.commits,
+            machines.room,
+            machines.doubt,
+            machines.agenda,
+            self.ownership,
+            self.hold_gate,
+            self._dispatcher,
+        ):
+            checked.check()
+        if self.suspects is not None:
+            self.suspects.check()
+        if self.queues is not None:
+            self.queues.check()
+
+
+def _runs_of(records: Iterable[Record]) -> Iterable[list[Record]]:
+    """Yield records in runs: those of one partition and assignment that follow each other."""
+    run: list[Record] = []
+    for record in records:
+        if run and (record.source is not run[0].source or record.epoch != run[0].epoch):
+            yield run
+            run = []
+        run.append(record)
+    if run:
+        yield run

@@ -1,1 +1,0 @@
-"""The lane and its parts."""
