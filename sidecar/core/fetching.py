@@ -17,7 +17,7 @@ from typing import TypeAlias
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.offset_ranges import NONE
-from reconsume.sidecar.core.partition import AWAY, READY, Because, Entry, FetchedRecords, PartitionState, Pause, lowest
+from reconsume.sidecar.core.partition import AWAY, READY, Because, Entry, FetchedRecords, PartitionState, Pause
 from reconsume.sidecar.core.ports import Fetch
 from reconsume.sidecar.core.record import NEVER, Now, Record
 from reconsume.sidecar.core.room import Room
@@ -111,7 +111,8 @@ class Fetching:
 
     def _reread(self, partition: PartitionState, offsets: list[int], steady_ms: int) -> None:
         assert partition.paused is not None
-        partition.paused = lowest(partition.paused, offsets)
+        pause = partition.paused
+        partition.paused = pause._replace(offset=min((pause.offset, *offsets)))
         self.resume_if_ready(partition, steady_ms)
 
     def block(self, partition: PartitionState, reason: str) -> None:
@@ -176,5 +177,4 @@ class Fetching:
 
 def _bound(partition: PartitionState) -> Because:
     """Return why a partition that is at its bound is paused: what an operator holds keeps it open."""
-    is_held = any(entry.hold for entry in partition.offsets.entries.values())
-    return Because.HELD if is_held else Because.AT_BOUND
+    return Because.HELD if next(partition.offsets.held_away(), None) is not None else Because.AT_BOUND

@@ -85,8 +85,8 @@ class HoldGate:
         return self.holds.covers(partition.kind.level, topic)
 
     def _holds_too_much(self, partition: PartitionState) -> bool:
-        own, partitions = _held_away(partition), self._partitions.values()
-        return own * len(partitions) >= MOST_HELD and sum(map(_held_away, partitions)) >= MOST_HELD
+        own, counts = _count_held(partition), map(_count_held, self._partitions.values())
+        return own * len(self._partitions) >= MOST_HELD and sum(counts) >= MOST_HELD
 
     def keeps_back(self, partition: PartitionState, record: Record) -> bool:
         """Keep a record back whose turn has come, if it is held; return whether that is so.
@@ -115,8 +115,7 @@ class HoldGate:
         """Let go on what no hold keeps back any more."""
         if partition.offsets.stopped:
             self._waiting.let_held(partition, lambda record: self.holds.of(record, partition.kind.level) is None)
-        entries = partition.offsets.entries.values()
-        free = [e for e in entries if e.where is AWAY and e.hold and e.hold not in self.holds.ids]
+        free = [entry for entry in partition.offsets.held_away() if entry.hold not in self.holds.ids]
         is_paused = partition.paused is not None and partition.paused.because is Because.HELD
         if free or (is_paused and not self._covers(partition)):
             for entry in free:
@@ -127,13 +126,11 @@ class HoldGate:
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         for source, partition in self._partitions.items():
-            away = {e.hold for e in partition.offsets.entries.values() if e.hold and e.where is AWAY}
+            away = {entry.hold for entry in partition.offsets.held_away()}
             past = away - self.holds.ids
             ensure(partition.closing or not past, f"{source} is held by {past}, which are not in force")
 
 
-def _held_away(partition: PartitionState) -> int:
+def _count_held(partition: PartitionState) -> int:
     """Return how many records of a partition are kept back by their offsets alone."""
-    if not partition.offsets.counts[AWAY]:
-        return 0
-    return sum(entry.where is AWAY and bool(entry.hold) for entry in partition.offsets.entries.values())
+    return sum(1 for _ in partition.offsets.held_away())

@@ -133,10 +133,6 @@ class KeyQueues:
                 self._behind.pop(key, None)
         return shed
 
-    def behind_of(self, partition: Partition) -> Iterator[Record]:
-        """Yield the records of a partition that wait behind the first ones of their queues."""
-        return (record for key, behind in self._behind.items() if key[0] == partition for record in behind)
-
     def drop(self, partitions: Collection[Partition]) -> None:
         """Drop the queues of partitions that are given up."""
         self._first = {key: first for key, first in self._first.items() if key[0] not in partitions}

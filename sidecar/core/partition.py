@@ -275,6 +275,10 @@ class Offsets:
         """Yield the offsets that are to be read again, ascending: those that a hold keeps back are not."""
         return (e.offset for e in self.entries.values() if e.where is AWAY and not e.hold)
 
+    def held_away(self) -> Iterator[Entry]:
+        """Yield the entries that an operator's hold keeps back by their offsets alone. Slow."""
+        return (e for e in self.entries.values() if e.where is AWAY and e.hold) if self.counts[AWAY] else iter(())
+
     @property
     def unread(self) -> int:
         """The offset from which on records must be fetched."""
@@ -581,11 +585,6 @@ class PartitionState:
         )
         is_level = self.kind.delay_ms is not None
         ensure(is_level or self.commit.last_at_ms is None, f"{self.source} has a last time, so it is of a level")
-
-
-def lowest(pause: Pause, offsets: Iterable[int]) -> Pause:
-    """Return a pause that ends before all of these offsets."""
-    return pause._replace(offset=min((pause.offset, *offsets)))
 
 
 def step(before: int, offset: int) -> int:

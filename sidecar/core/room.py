@@ -19,13 +19,13 @@ at a low rate what was fetched again would be let go again at each look.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.pace.pace import Pace
-from reconsume.sidecar.core.partition import STOPPED, Because, PartitionState
+from reconsume.sidecar.core.partition import Because, PartitionState
 from reconsume.sidecar.core.record import NEVER, Now, Partition
 
 REFUSED_SHARE = 2
@@ -216,10 +216,5 @@ class Room:
 
 def _is_held_in_memory(partition: PartitionState) -> bool:
     """Return whether an operator holds records of a partition that cannot be fetched again."""
-    return bool(partition.offsets.stopped and entries_held(partition, partition.offsets.stopped))
-
-
-def entries_held(partition: PartitionState, offsets: Collection[int]) -> list[int]:
-    """Return those of these offsets that an operator's hold keeps back in memory."""
     entries = partition.offsets.entries
-    return [offset for offset in offsets if entries[offset].hold and entries[offset].where is STOPPED]
+    return any(entries[offset].hold for offset in partition.offsets.stopped)

@@ -52,7 +52,7 @@ from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.outbox import Commits
 from reconsume.sidecar.core.outcome import Cancelled, NotSent, Outcome
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
-from reconsume.sidecar.core.partition import AWAY, Because, PartitionState
+from reconsume.sidecar.core.partition import Because, PartitionState
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Notice
 from reconsume.sidecar.core.progress import Progress
@@ -724,7 +724,7 @@ class SuspectGate:
         """Return whether an operator holds records of a partition that are not in memory."""
         if self._calls.has_held_heads(partition):
             return True
-        return any(entry.hold and entry.where is AWAY for entry in partition.offsets.entries.values())
+        return next(partition.offsets.held_away(), None) is not None
 
     def _leaves_no_room(self, partition: PartitionState, now: Now) -> bool:
         """Return whether a partition's own records in memory leave no room for what is still to come of it.
