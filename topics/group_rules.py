@@ -67,6 +67,8 @@ class GroupRules(msgspec.Struct, frozen=True):
 
     dead_letter: ClassVar[bool] = False
     """Whether each failure is the last one, as a rule may say."""
+    has_own_ladder: ClassVar[bool] = False
+    """Whether an expired lease waits for this ladder, as for a rule's own."""
 
     def __contains__(self, topic: object) -> bool:
         """Return whether REAL_TOPIC in the headers on the group's own topics may have this value.

@@ -19,6 +19,8 @@ MOST_RULES = 64
 """Rules of a group. Each failure looks at them one by one."""
 MOST_PATTERNS = 64
 """Topics of a rule, and reasons of a rule."""
+LEASE_EXPIRED = "lease-expired"
+"""The reason of a lease that ended without an answer (contract 6.6)."""
 
 
 class FailureTerms(Protocol):
@@ -32,6 +34,8 @@ class FailureTerms(Protocol):
     def max_age(self) -> int | None: ...
     @property
     def dead_letter(self) -> bool: ...
+    @property
+    def has_own_ladder(self) -> bool: ...
 
 
 class RetryRule(msgspec.Struct, frozen=True):
@@ -42,6 +46,7 @@ class RetryRule(msgspec.Struct, frozen=True):
     - `ladder`, `max_reconsume_times`, `max_age` (ms, None: no bound): as in `GroupRules`; the group's where the rule as
       it is written leaves them out.
     - `dead_letter`: such a failure is the last one.
+    - `has_own_ladder`: the rule has a ladder as it is written. An expired lease waits for no other (contract 6.6).
     """
 
     name: str
@@ -51,10 +56,19 @@ class RetryRule(msgspec.Struct, frozen=True):
     max_reconsume_times: int
     max_age: int | None = None
     dead_letter: bool = False
+    has_own_ladder: bool = False
 
     def matches(self, topic: str, reason: str) -> bool:
-        """Return whether the rule is for failures of this class at records of this main topic."""
-        return _any(self.topics, topic) and _any(self.reasons, reason)
+        """Return whether the rule is for failures of this class at records of this main topic.
+
+        A rule for all reasons is not for expired leases: it must name them, or have a glob other than `*`.
+        """
+        reasons = self.reasons
+        if reason == LEASE_EXPIRED:
+            reasons = tuple(pattern for pattern in reasons if pattern != "*")
+            if not reasons:
+                return False
+        return _any(self.topics, topic) and _any(reasons, reason)
 
 
 def _any(patterns: tuple[str, ...], name: str) -> bool:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import islice, repeat
+from itertools import islice
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace
 
 from reconsume.sidecar.cli.terminal.arguments import duration
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
+from reconsume.sidecar.core.forecast import Judge, forecast
+from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings, load
@@ -25,7 +28,7 @@ from reconsume.topics.durations import render_duration
 from reconsume.topics.levels import LONGEST, SHORTEST_ASKED, hops
 from reconsume.topics.masking import text_without_secrets
 from reconsume.topics.rates import render_rate
-from reconsume.topics.retry_rules import FailureTerms, RetryRule
+from reconsume.topics.retry_rules import LEASE_EXPIRED, FailureTerms, RetryRule
 
 TIMELINE = ("attempt", "waits", "sum", "topic")
 HOPS = ("hop", "waits", "sum", "topic")
@@ -33,11 +36,6 @@ MOST_ROWS = 100
 """Rows of a timeline in a table, at most; a million retries of 2 h each would add no information."""
 IN_PLACE_SHOWN = 3
 """Retries shown of a timeline that has no end."""
-POSTPONED = "postponed"
-NOT_SENT = frozenset(
-    {"connection-refused", "no-such-socket", "no-such-host", "connect-timeout", "forbidden-address", "not-sent"}
-)
-"""Reasons of deliveries of which no request was sent, beside those of TLS; a test compares them with the client's."""
 SHORT = 3_600_000
 """ms. A ladder that ends sooner dead-letters records in an outage that operators may not have noticed yet."""
 MOST_SUMMED = 3_600
@@ -85,25 +83,36 @@ def explain(
     if delay is not None:
         options.output.rows(HOPS, hops_of(settings, main, delay))
         return
-    if sentence := no_attempt(settings, reason):
+    from reconsume.sidecar.cli import failure_classes as classes  # it knows the deliveries, which are slow to load
+
+    policy = replace(build_policy(settings, ""), jitter=0)
+    judge = classes.judge_of(settings, policy, reason)
+    if sentence := classes.sentence_of(settings, policy, main, reason):
         talk(sentence)
-        if reason != POSTPONED:  # of a record that was postponed for too long the ladder follows
+        if reason != classes.POSTPONED:  # of a record that was postponed for too long the ladder follows
             options.output.rows(TIMELINE, [])
             return
-    terms = build_policy(settings, "").terms_of(main, reason)
-    for note in (*notes_of_mode(settings), *notes_of_terms(settings, terms, reason), *notes_of_limits(settings, main)):
+        judge = classes.after_the_limit(settings, policy)
+    notes = [*notes_of_mode(settings), *classes.notes_of_class(settings, reason)]
+    if classes.is_by_rules(settings, reason):
+        notes += notes_of_terms(settings, policy.terms_of(main, reason), reason)
+    for note in (*notes, *notes_of_limits(settings, main)):
         talk(note)
-    rows: Iterable[Row] = timeline(settings, main, terms)
+    show_timeline(options, timeline(policy, main, judge))
+    if live:
+        talk(f"these are the values in force in the group: {origins}; `{hint('policy show')}` has each")
+    else:
+        talk(f"these are the configuration's values; `{hint('explain --live')}` uses those in force in the group")
+
+
+def show_timeline(options: Options, rows: Iterable[Row]) -> None:
+    """Print the rows of a path, in a table at most MOST_ROWS of them."""
     if options.output.format is Format.TABLE:
         rows = list(islice(rows, MOST_ROWS + 1))
         if len(rows) > MOST_ROWS:
             talk(f"the table ends after {MOST_ROWS} rows; -o jsonl has all of them")
             del rows[MOST_ROWS:]
     options.output.rows(TIMELINE, rows)
-    if live:
-        talk(f"these are the values in force in the group: {origins}; `{hint('policy show')}` has each")
-    else:
-        talk(f"these are the configuration's values; `{hint('explain --live')}` uses those in force in the group")
 
 
 def hops_of(settings: Settings, main: str, delay: str) -> Iterator[Row]:
@@ -137,74 +146,20 @@ def parks_in(settings: Settings) -> bool:
     return settings.queued and settings.retry.ordered_exhausted == "park"
 
 
-def timeline(settings: Settings, main: str, terms: FailureTerms) -> Iterator[Row]:
-    """Yield a row for each delivery, and one for the dead letter if there is one. `terms`: those of each failure."""
-    yield row(1, 0, 0, main)
-    if settings.deliver.broadcast:
-        return
-    dead = end = settings.names.dlq(main)
-    total = 0
-    in_place, most = is_retried_in_place(settings), settings.retry.ordered_max_times
-    if terms.dead_letter:
-        waits: Iterable[int] = ()
-    elif in_place:
-        waits = repeat(settings.retry.ordered_interval, IN_PLACE_SHOWN if most is None else most)
-    else:
-        waits = map(terms.ladder.delay, range(1, terms.max_reconsume_times + 1))
-        if parks_in(settings):
-            end = f"{settings.names.ordered(main)} (parked)"
-    for attempt, wait in enumerate(waits, 2):
-        if not in_place and terms.max_age is not None and total + wait > terms.max_age:
-            end = dead  # expired
-            break
+def timeline(policy: Policy, main: str, judge: Judge) -> Iterator[Row]:
+    """Yield a row for each delivery that ends as `judge` says, and one for the record's end if it has one."""
+    steps, total = forecast(judge, policy, main), 0
+    if policy.in_place is not None and policy.in_place.max_times is None:
+        steps = islice(steps, 1 + IN_PLACE_SHOWN)
+    for attempt, wait, topics in steps:
         total += wait
-        yield row(attempt, wait, total, main if in_place else levels_on_the_way(settings, main, wait))
-    if terms.dead_letter or not in_place or most is not None:
-        yield row(None, 0, total, end)
+        shown = ", ".join(name + (f" ×{count}" if count > 1 else "") for name, count in topics.items())
+        yield row(attempt, wait, total, shown)
 
 
 def row(attempt: int | None, wait: int, total: int, topic: str) -> Row:
     """Return one row; `wait` and `total` are in ms."""
     return {"attempt": attempt, "waits": render_duration(wait), "sum": render_duration(total), "topic": topic}
-
-
-def levels_on_the_way(settings: Settings, main: str, wait: int) -> str:
-    """Return the topics that a wait passes, in words; what is left of it is spent in memory.
-
-    With a ladder for ordered records it is the queue topic.
-    """
-    if settings.queued:
-        return settings.names.ordered(main)
-    levels = hops(wait, settings.delays)
-    steps = [
-        settings.names.level(level, main) + (f" ×{count}" if count > 1 else "")
-        for level, count in Counter(levels).items()
-    ]
-    if sum(levels) < wait:
-        steps.append("(memory)")
-    if settings.deliver.mode == "relay":
-        steps.append(settings.names.ready)
-    return ", ".join(steps)
-
-
-def no_attempt(settings: Settings, reason: str) -> str:
-    """Return in one sentence what follows from a reason that is not an attempt; empty if it is one."""
-    status = reason.removeprefix("http-")
-    if reason == POSTPONED:
-        limit = render_duration(settings.retry.postpone_limit)
-        return (
-            "postponed is not an attempt: the record comes again when the service asked for it, and no retry is used "
-            f"up; after {limit} of that (retry.postpone_limit) it is a failure, as shown"
-        )
-    if status.isdecimal() and int(status) in settings.deliver.throttle_statuses:
-        follows = "the record is delivered later, and deliveries slow down"
-    elif reason in NOT_SENT or reason.startswith("tls-"):
-        follows = "no request was sent; an outage begins"
-    elif reason in ("cancelled", "withdrawn", "outage"):
-        follows = "the delivery was withdrawn before it ended"
-    else:
-        return ""
-    return f"{reason} is not an attempt: {follows}; no retry is used up"
 
 
 OF_MODE = {
@@ -256,6 +211,8 @@ def notes_of_terms(settings: Settings, terms: FailureTerms, reason: str) -> Iter
         yield f"the rule {terms.name} applies"
     elif settings.retry.rules:
         yield "no rule applies" if reason else "no rule applies, as no --reason is given"
+    if reason == LEASE_EXPIRED and not terms.has_own_ladder:
+        yield "an expired lease waits for no ladder but that of a rule which names lease-expired"
     if terms.max_age is not None:
         age = render_duration(terms.max_age)
         yield f"a record older than {age} is not retried: it is dead, as expired, when it fails"

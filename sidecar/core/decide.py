@@ -30,6 +30,7 @@ from reconsume.sidecar.core.record import Record
 from reconsume.topics import transitions
 from reconsume.topics.attempt import retry_state_of, topic_of
 from reconsume.topics.due_times import last_time
+from reconsume.topics.retry_rules import LEASE_EXPIRED
 from reconsume.topics.transitions import AT_ONCE, DONE, Commit, DeadLetter, Hop, Requeue, Wait, Written
 
 
@@ -52,7 +53,7 @@ class LeaveUncommitted(msgspec.Struct, frozen=True):
 Decision: TypeAlias = Commit | Written | Wait | Postpone | RetryInPlace | LeaveUncommitted
 
 LEAVE_UNCOMMITTED = LeaveUncommitted()
-LEASE_EXPIRED = Failed("lease-expired")
+EXPIRED_LEASE = Failed(LEASE_EXPIRED)
 NACKED = "nacked"
 """The reason of a dead letter that the service would not take now once too often."""
 POSTPONED_TOO_LONG = Failed("postponed", "the service postponed it for longer than retry.postpone_limit")
@@ -81,7 +82,7 @@ def decide(record: Record, outcome: Outcome, policy: Policy, now_ms: int) -> Dec
         # Contract 1.6: nothing reached the service, so this was no attempt.
         case NotSent() | Withdrawn():
             return AT_ONCE
-        # Contract 6.6: a lease that ends is an attempt, and its copy is due at once.
+        # Contract 6.6: a lease that ends is an attempt, and its copy is due at once, unless a rule has a ladder for it.
         case Expired():
             return _after_expiry(record, policy, now_ms)
         # Contract 6.9: nothing is written, so only memory counts a nack.
@@ -150,7 +151,10 @@ def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, n
 
 
 def _after_expiry(record: Record, policy: Policy, now_ms: int) -> Decision:
-    return DONE if policy.broadcast else transitions.after_failure(record, LEASE_EXPIRED, policy, now_ms, wait=0)
+    if policy.broadcast:
+        return DONE
+    wait = None if policy.terms_of(topic_of(record), LEASE_EXPIRED).has_own_ladder else 0
+    return transitions.after_failure(record, EXPIRED_LEASE, policy, now_ms, wait)
 
 
 def _after_nack(record: Record, policy: Policy, now_ms: int) -> Decision:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.core.counters import LaneCounters
 from reconsume.sidecar.core.decide import (
-    LEASE_EXPIRED,
+    EXPIRED_LEASE,
     NACKED,
     Decision,
     LeaveUncommitted,
@@ -105,7 +105,7 @@ class Decisions:
             outcome = self._reasons.bounded(outcome, now.wall_ms)
             self.counters.failed(record, outcome.reason, outcome.text)
         elif isinstance(outcome, Expired):
-            self.counters.failed(record, LEASE_EXPIRED.reason)
+            self.counters.failed(record, EXPIRED_LEASE.reason)
         return outcome
 
     def write(
@@ -149,7 +149,7 @@ class Decisions:
 def reason_of(outcome: Outcome) -> str:
     """Return the class of the failure after which a record is retried in place."""
     if isinstance(outcome, Expired):
-        return LEASE_EXPIRED.reason
+        return EXPIRED_LEASE.reason
     return outcome.reason if isinstance(outcome, Failed) else NACKED
 
 

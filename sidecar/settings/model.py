@@ -191,6 +191,7 @@ class Settings(Section):
             max_reconsume_times=self.retry.max_reconsume_times if times is None else times,
             max_age=self.retry.max_age if rule.max_age is None else rule.max_age,
             dead_letter=rule.dead_letter,
+            has_own_ladder=rule.ladder is not None,
         )
 
     @functools.cached_property

@@ -106,7 +106,10 @@ class Rule(Section):
     )
     reasons: tuple[str, ...] = setting(
         [],
-        "The classes of failures that it is for, by name or glob; none: all.",
+        (
+            "The classes of failures that it is for, by name or glob; none: all but `lease-expired`. That one must be "
+            "named, or matched by a glob other than `*`; it waits only if the rule has a ladder."
+        ),
         many(REASONS, "reasons or globs", most=MOST_PATTERNS),
     )
     ladder: LadderSpec | None = setting(

@@ -512,4 +512,5 @@ def _complete(rule: WrittenRule, group: RetryRule) -> RetryRule:
         max_reconsume_times=group.max_reconsume_times if times is None else times,
         max_age=group.max_age if age is None else age,
         dead_letter=rule.dead_letter,
+        has_own_ladder=rule.ladder is not None,
     )

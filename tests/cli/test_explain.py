@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.sidecar.cli.explain import NOT_SENT
+from reconsume.sidecar.cli.failure_classes import NOT_SENT
 from reconsume.sidecar.delivery.push.dial import REASONS
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.settings import write_good
