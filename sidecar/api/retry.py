@@ -39,6 +39,7 @@ from reconsume.sidecar.http.problems import problem
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.expiry import parse_expiry
 from reconsume.topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers, RetryState
+from reconsume.topics.tags import HEADER as TAGS
 
 RETRY = "/v1/retry"
 HEAD_ROOM = 64 * 1024
@@ -181,7 +182,10 @@ def raw_record(headers: Mapping[str, str], body: bytes) -> Record:
         )  # fmt: skip
     value = None if named.get("null", "").lower() == "value" else body
     source = Partition(raw.topic, raw.partition)
-    return Record(source, raw.offset, 0, raw.timestamp, _key(named), value, _own(headers), state)
+    own = _own(headers)
+    if (tags := _bytes_of(named, "tags")) is not None:
+        own.append((TAGS, tags))
+    return Record(source, raw.offset, 0, raw.timestamp, _key(named), value, own, state)
 
 
 def raw_fields(headers: Mapping[str, str]) -> RetryFields:
@@ -201,12 +205,17 @@ def _key(named: Mapping[str, str]) -> bytes | None:
     """Return the key. `named`: the headers `Reconsume-...` without that prefix."""
     if "key-omitted" in named:
         raise ValueError("the key was too long for a header: post the JSON form")
-    if (packed := named.get("key-base64")) is not None:
+    return _bytes_of(named, "key")
+
+
+def _bytes_of(named: Mapping[str, str], name: str) -> bytes | None:
+    """Return what push sends under a name, or as base64 under `<name>-Base64`."""
+    if (packed := named.get(f"{name}-base64")) is not None:
         try:
             return base64.b64decode(packed, validate=True)
         except binascii.Error:
-            raise ValueError("reconsume-key-base64 is no base64") from None
-    plain = named.get("key")
+            raise ValueError(f"reconsume-{name}-base64 is no base64") from None
+    plain = named.get(name)
     return None if plain is None else plain.encode("latin-1", "replace")
 
 

@@ -5,8 +5,9 @@ Any client that may produce to the topic can set a record's headers. So they are
 line. A value that HTTP cannot
 carry is sent as base64; an attribute of a CloudEvent percent-encoded, as its HTTP binding says. A header that does not
 fit is left out. Headers of a trace and of a CloudEvent are sent once, and first. If a record has one of them twice, the
-last one counts, as for Kafka's clients: HTTP servers would join both into an invalid value. The envelope form carries
-all headers.
+last one counts, as for Kafka's clients: HTTP servers would join both into an invalid value. The header TAGS is always
+sent, as `Reconsume-Tags`, so that a service which takes several tags can tell them from each other (contract 6.12). The
+envelope form carries all headers.
 """
 
 from __future__ import annotations
@@ -22,11 +23,16 @@ from reconsume.sidecar.delivery.verdict import OUR_TYPE
 from reconsume.sidecar.settings.deliver import EVENTS, as_servers_read, compared, is_reserved
 from reconsume.topics.render_headers import DROPPED
 from reconsume.topics.retry_headers import Headers
+from reconsume.topics.tags import HEADER as TAGS
 
 LONGEST_NAME = 128
 TOKEN = re.compile(rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{LONGEST_NAME}}}")
 TRACE = frozenset({"traceparent", "tracestate", "baggage"})
 CLOUD_EVENT, CLOUD_EVENT_ON_WIRE = "ce_", "ce-"
+TAGS_ON_WIRE = "Reconsume-Tags"
+"""The record's last header TAGS; `Reconsume-Tags-Base64` if it is not printable ASCII."""
+WITH_ENVELOPE = TRACE | {TAGS_ON_WIRE}
+"""What is sent beside an envelope, whose body has all headers."""
 TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 """W3C's form. Versions after 00 may add fields behind another hyphen."""
 BINDING_SAFE = "".join(map(chr, range(0x21, 0x7F))).replace('"', "").replace("%", "")
@@ -56,7 +62,7 @@ class Own(NamedTuple):
 class Forward:
     """The allow-list of headers, with a cache of the names seen."""
 
-    __slots__ = ("_dropped", "_names", "_once", "_patterns", "_trace_only", "_written")
+    __slots__ = ("_dropped", "_names", "_once", "_patterns", "_tags_too", "_trace_only", "_written")
 
     def __init__(
         self,
@@ -69,6 +75,8 @@ class Forward:
         self._dropped, self._written = dropped, written
         self._patterns = tuple(EVENTS if pattern == "*" else compared(pattern) for pattern in patterns)
         self._trace_only = trace_only
+        self._tags_too = not trace_only and is_listed(TAGS, self._patterns)
+        """Whether the operator wants the header TAGS under its own name, too."""
         self._names: dict[str, str] = {}
         self._once: set[str] = set()
         """The names on the wire that a request has once at most."""
@@ -83,6 +91,8 @@ class Forward:
                 name = self._learn(key)
             if name in self._once:
                 once[name] = value
+                if self._tags_too and name is TAGS_ON_WIRE and value is not None:
+                    more.append((key, value))
             elif name != DROP and value is not None:
                 more.append((name, value))
         content_type = content_type_of(once.pop(CONTENT_TYPE, None) or b"")
@@ -102,9 +112,9 @@ class Forward:
             self._names.clear()
             self._once.clear()
         name = wire_name(key, self._patterns, self._dropped)
-        if (self._trace_only and name not in TRACE) or as_servers_read(key) in self._written:
+        if (self._trace_only and name not in WITH_ENVELOPE) or as_servers_read(key) in self._written:
             name = DROP
-        if name is CONTENT_TYPE or name in TRACE or name.startswith(CLOUD_EVENT_ON_WIRE):
+        if name in (CONTENT_TYPE, TAGS_ON_WIRE) or name in TRACE or name.startswith(CLOUD_EVENT_ON_WIRE):
             self._once.add(name)
         self._names[key] = name
         return name
@@ -118,15 +128,22 @@ def wire_name(key: str, patterns: tuple[str, ...], dropped: Container[str] = DRO
     small = key.lower()
     if small == "content-type":
         return CONTENT_TYPE
+    if key == TAGS:
+        return TAGS_ON_WIRE
     if TOKEN.fullmatch(key) is None or key in dropped:
         return DROP
     if small.startswith(CLOUD_EVENT) and len(small) > len(CLOUD_EVENT):
         return CLOUD_EVENT_ON_WIRE + small[len(CLOUD_EVENT) :]
     if small in TRACE:
         return small
-    if is_reserved(key) or not any(fnmatch.fnmatchcase(compared(key), pattern) for pattern in patterns):
+    if is_reserved(key) or not is_listed(key, patterns):
         return DROP
     return small if small.startswith(CLOUD_EVENT_ON_WIRE) else key
+
+
+def is_listed(key: str, patterns: tuple[str, ...]) -> bool:
+    """Return whether the operator's names and globs have a header's name."""
+    return any(fnmatch.fnmatchcase(compared(key), pattern) for pattern in patterns)
 
 
 def render_line(name: str, value: bytes) -> str:

@@ -51,7 +51,11 @@ def secrets_in(content: bytes) -> tuple[bytes, ...]:
         raise ValueError("is empty")
     if len(words) > MOST_SECRETS:
         raise ValueError(f"holds more than {MOST_SECRETS} secrets; a rotation needs two")
-    return tuple(_secret(number, word) for number, word in enumerate(words, 1))
+    secrets = tuple(_secret(number, word) for number, word in enumerate(words, 1))
+    for number, secret in enumerate(secrets, 1):
+        if (first := secrets.index(secret) + 1) != number:
+            raise ValueError(f"holds one secret twice (numbers {first} and {number}); leave one of them out")
+    return secrets
 
 
 def authenticated(request: bytes, token: str, secrets: Sequence[bytes], seconds: int) -> bytes:

@@ -7,7 +7,7 @@ from tests.support.kafka.group_topics import create_group
 from tests.support.kafka.topic_io import Out, produce
 from tests.support.proof.evidence import collect
 from tests.support.proof.quiet import await_quiet
-from tests.support.service.behaviours import FAIL, OK
+from tests.support.service.behaviours import FAIL, OK, Behaviour, Request
 
 TAGS = (b"TagA", b"TagB", b"TagC", None)
 
@@ -19,7 +19,13 @@ def test_only_what_is_asked_for_is_delivered_and_all_of_it_is_done(
     group = create_group(new_group(3), partitions=2)
     two, every, one = group.mains
     subscriptions = [{"name": two, "tags": "TagA || TagB"}, every, {"name": one, "tags": "TagA"}]
-    service = start_service(lambda request: FAIL if request.times == 0 else OK)
+    sent: dict[bytes | None, set[str | None]] = {}
+
+    def fail_first(request: Request) -> Behaviour:
+        sent.setdefault(request.value, set()).add(request.headers.get("reconsume-tags"))
+        return FAIL if request.times == 0 else OK
+
+    service = start_service(fail_first)
     sidecar = start_sidecar(group, service.url, overrides={"topics": subscriptions})
     for topic in group.mains:
         tagged = [Out(tag or b"none", headers=(("other", b"TagA"), ("TAGS", tag))) for tag in TAGS] * 5
@@ -33,4 +39,6 @@ def test_only_what_is_asked_for_is_delivered_and_all_of_it_is_done(
     values = {topic: {d.value for d in evidence.deliveries if d.id.startswith(f"{topic}:")} for topic in group.mains}
     assert values == {two: {b"TagA", b"TagB"}, every: {b"TagA", b"TagB", b"TagC", b"none", b"bare"}, one: {b"TagA"}}
     assert all(evidence.covers(topic, row) for topic, row in evidence.sources.values())
+    named = {value: {value.decode()} for value in (b"TagA", b"TagB", b"TagC")}
+    assert sent == {**named, b"none": {None}, b"bare": {None}}, "requests and their retries name the tag"
     assert len(evidence.lives) == 10 + 21 + 5, "what was passed over has no copy"

@@ -226,6 +226,13 @@ def test_the_raw_form_says_what_the_json_form_says(
     assert (record.key, record.value, record.retry_state, failure.reason) == (key, value, None, reason)
 
 
+@pytest.mark.parametrize("sent", [{"Reconsume-Tags": "TagA"}, {"Reconsume-Tags-Base64": "VGFnQQ=="}])
+def test_the_raw_form_keeps_the_tags_that_push_sends(port: int, notes: Notes, sent: dict[str, str]) -> None:
+    assert post(port, b"v", PUSHED | sent).status == 201
+    [(record, _)] = notes.posts
+    assert ("TAGS", b"TagA") in (record.headers or [])
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -235,6 +242,7 @@ def test_the_raw_form_says_what_the_json_form_says(
         {"Reconsume-Times": "1000000"},
         {"Reconsume-Id": "orders:3:1025"},
         {"Reconsume-Key-Base64": "k"},
+        {"Reconsume-Tags-Base64": "k"},
         {"Reconsume-Key-Omitted": "9000"},
         {"Reconsume-Verdict": "commit"},
         {"Reconsume-Verdict": "retry; level=x"},

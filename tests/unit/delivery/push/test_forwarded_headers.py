@@ -104,6 +104,33 @@ def test_what_the_operator_names_travels_whatever_it_may_mean(name: str) -> None
         assert own_headers([(spelled, b"v")], name) == [(spelled, "v")]
 
 
+@pytest.mark.parametrize(
+    ("values", "sent"),
+    [
+        ([b"TagA"], ("Reconsume-Tags", "TagA")),
+        ([b"TagA", b"TagB"], ("Reconsume-Tags", "TagB")),
+        ([b"TagA", None], None),
+        (["Größe".encode()], ("Reconsume-Tags-Base64", base64.b64encode("Größe".encode()).decode())),
+        ([b"a\r\nX: y"], ("Reconsume-Tags-Base64", base64.b64encode(b"a\r\nX: y").decode())),
+    ],
+)
+def test_the_last_tags_of_a_record_are_sent_as_reconsume_tags(
+    values: list[bytes | None], sent: tuple[str, str] | None
+) -> None:
+    headers: Headers = [("TAGS", value) for value in values]
+    assert own_headers(headers) == ([] if sent is None else [sent])
+    assert own_headers([("tags", b"TagA"), ("Reconsume-Tags", b"forged")], "x-acme-*") == []
+
+
+def test_tags_that_the_operator_forwards_are_sent_under_both_names() -> None:
+    headers: Headers = [("TAGS", b"TagA"), ("TAGS", b"TagB")]
+    assert own_headers(headers, "tags") == [("Reconsume-Tags", "TagB"), ("TAGS", "TagA"), ("TAGS", "TagB")]
+
+
+def test_a_request_with_an_envelope_has_the_tags_too() -> None:
+    assert read(a_record(headers=[("TAGS", b"TagA")]), envelope=True)["Reconsume-Tags"] == "TagA"
+
+
 def test_everything_alone_means_cloud_events_and_the_trace() -> None:
     headers: Headers = [(name, b"v") for name in ("X-Tenant", "X-SPIFFE-ID", "iv-creds", "REAL_TOPIC", "ce_id", "ce-x")]
     assert own_headers([*headers, ("traceparent", PARENT)], "*") == [

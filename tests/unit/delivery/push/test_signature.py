@@ -93,7 +93,7 @@ def test_a_batch_has_an_id_of_its_own_that_is_that_of_its_records() -> None:
 
 def test_the_lines_of_a_signature_stay_within_their_room() -> None:
     topic = "." * 249
-    secrets = b" ".join([OTHER] * 4)
+    secrets = b" ".join(b"whsec_" + base64.b64encode(bytes([number]) * 32) for number in range(4))
     source = a_record().source._replace(topic=topic)
     request = rendered(a_record(source=source))
     signed = authenticated(request, "", secrets_in(secrets), 1 << 33)
@@ -130,6 +130,7 @@ def test_no_record_brings_lines_of_a_signature_where_the_sidecar_signs(name: str
         (b"whsec_MfKQ", "of 3 bytes; it must have 24 to 64"),
         (b"whsec_" + base64.b64encode(bytes(65)), "of 65 bytes; it must have 24 to 64"),
         (b" ".join([OTHER] * 5), "more than 4 secrets"),
+        (b"\n".join([SECRET, OTHER, SECRET]), "holds one secret twice (numbers 1 and 3)"),
         (b"whsec_\xff\xfe", "is not ASCII"),
         (b"whsec_\x00" * 3, "that is not whsec_ and base64"),
     ],
