@@ -6,7 +6,7 @@ quarter free, and there is memory for it (`PartitionState.may_fetch`, `Room.lets
 each. What waits for room has none that is known: what it may have depends on the pace and on other partitions, so it
 is looked at once a second, and whenever something of it ends.
 
-The client has no question for "is paused", so `PartitionState.paused` is the only memory of it.
+Each change is stated to the consumer (`WantedFetch`), whose thread compares it with what its client does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from typing import TypeAlias
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.offset_ranges import NONE
-from reconsume.sidecar.core.partition import AWAY, READY, Because, Entry, FetchedRecords, PartitionState, Pause
+from reconsume.sidecar.core.partition import (
+    AWAY,
+    READY,
+    Because,
+    Entry,
+    FetchedRecords,
+    PartitionState,
+    Pause,
+    WantedFetch,
+)
 from reconsume.sidecar.core.ports import Fetch
 from reconsume.sidecar.core.record import NEVER, Now, Record
 from reconsume.sidecar.core.room import Room
@@ -85,7 +94,7 @@ class Fetching:
 
     def pause(self, partition: PartitionState, offset: int, at_ms: int, because: Because) -> None:
         """Stop fetching a partition; keep only the offset to continue from."""
-        self._fetch.pause(partition.source, partition.epoch)
+        self._fetch.want_fetch(partition.source, WantedFetch(partition.epoch, False, partition.seek_count))
         self._set_pause(partition, Pause(offset, at_ms, because))
 
     def let_go(self, partition: PartitionState, entries: Iterable[Entry], at_ms: int, because: Because) -> None:
@@ -148,7 +157,8 @@ class Fetching:
             partition.paused = None
             partition.seek_count += 1
             self._agenda.set_time(partition, NEVER)
-            self._fetch.resume(partition.source, partition.epoch, pause.offset, partition.seek_count)
+            wanted = WantedFetch(partition.epoch, True, partition.seek_count, pause.offset)
+            self._fetch.want_fetch(partition.source, wanted)
 
     def look_at_paused(self, partition: PartitionState, now: Now) -> None:
         """Let a partition continue whose time has come; look again in a second if it may not."""

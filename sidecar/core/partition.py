@@ -141,6 +141,19 @@ class Pause(NamedTuple):
     because: Because
 
 
+class WantedFetch(NamedTuple):
+    """How a lane wants a partition to be fetched under the assignment `epoch`. A new assignment is fetched.
+
+    `is_fetched`: False while it is paused; what was fetched and not handed over is dropped then. `seek_count`: the
+    consumer that has sought less often seeks to `offset`; what it hands over from then on carries this number.
+    """
+
+    epoch: int
+    is_fetched: bool = True
+    seek_count: int = 0
+    offset: int = 0
+
+
 class Where(IntEnum):
     """Where an entry is; the head of this file has the table."""
 

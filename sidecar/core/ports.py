@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from reconsume.sidecar.core.commit_batch import CommitBatch
 from reconsume.sidecar.core.counters import Histogram
 from reconsume.sidecar.core.outcome import Outcome
+from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import Now, Partition, Record
 
 Reply: TypeAlias = Callable[[Record, Outcome, Now], None]
@@ -15,17 +16,13 @@ Reply: TypeAlias = Callable[[Record, Outcome, Now], None]
 
 
 class Fetch(Protocol):
-    """The port that controls what a lane's consumer reads.
+    """The port to a lane's consumer. The lane states what it wants, and the consumer's thread does what is missing."""
 
-    Calls return at once and take effect in order, on the consumer's thread. A call for an assignment that has ended by
-    then does nothing: it must not stop the partition's next assignment.
-    """
+    def want_fetch(self, partition: Partition, wanted: WantedFetch) -> None:
+        """State how a partition is to be fetched from now on, in place of the last statement. Returns at once.
 
-    def pause(self, partition: Partition, epoch: int) -> None:
-        """Stop fetching the partition; drop what was fetched and not handed over."""
-
-    def resume(self, partition: Partition, epoch: int, offset: int, seek_count: int) -> None:
-        """Seek to `offset` and fetch again; records handed over from then on carry this seek count."""
+        A statement about an assignment that has ended does nothing: it must not stop the partition's next assignment.
+        """
 
 
 Notice: TypeAlias = Callable[[str, Partition, int, int], None]

@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult
 from reconsume.sidecar.core.outcome import Failed, Outcome, Rejected
+from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.ports import Delivery, Reply
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Now, Partition, Record
@@ -128,7 +129,7 @@ class AllPartitions(Assignment):
         if starts:
             self.client.give(consumer, starts)
         for source in known:
-            self.owned_partitions[source] = OwnedPartition(source, next(self._epochs))
+            self.owned_partitions[source] = OwnedPartition(source, WantedFetch(next(self._epochs)))
         self._begin(starts)
 
     def _offsets(self, consumer: Consumer, begins: Mapping[Partition, int]) -> dict[Partition, int]:

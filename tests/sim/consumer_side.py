@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import NEVER, Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.consumer import CHOKED_AFTER, ConsumerThread
@@ -75,13 +76,10 @@ class ConsumerSide(DriverModel):
 
     # --- port `Fetch` ------------------------------------------------------------------------------------------------
 
-    def pause(self, partition: Partition, epoch: int) -> None:
-        self.consumer.pause(partition, epoch)
-        self.turn_soon()
-
-    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
-        self.consumer.resume(partition, epoch, offset, turn)
-        self._cold[partition] = self.world.steady_ms + self.random.choice((1, 20, 1_000))
+    def want_fetch(self, partition: Partition, wanted: WantedFetch) -> None:
+        self.consumer.want_fetch(partition, wanted)
+        if wanted.is_fetched:
+            self._cold[partition] = self.world.steady_ms + self.random.choice((1, 20, 1_000))
         self.turn_soon()
 
     def ask_membership(self) -> None:
@@ -133,8 +131,8 @@ class ConsumerSide(DriverModel):
             self._wait_for_room()
             return
         self._full_since = NEVER
-        if self.consumer.assignment.all_paused:
-            self.consumer._pause_all(False)
+        if self.assignment.client.is_choked:
+            self.consumer._choke(False)
         self._fetch()
         self._take(self.random.randint(1, MOST))
 
@@ -157,12 +155,12 @@ class ConsumerSide(DriverModel):
 
     def _wait_for_room(self) -> None:
         self.turn_soon(LOOK)
-        if self.consumer.assignment.all_paused:
+        if self.assignment.client.is_choked:
             self._take(1)
         elif self._full_since == NEVER:
             self._full_since = self.world.steady_ms
         elif self.world.steady_ms - self._full_since >= CHOKED_AFTER * 1000:
-            self.consumer._pause_all(True)
+            self.consumer._choke(True)
 
     # --- rebalances --------------------------------------------------------------------------------------------------
 
@@ -211,7 +209,6 @@ class ConsumerSide(DriverModel):
     def _come_back(self) -> None:
         if not self.process.stopping:
             self.closing = self.closed = False
-            self.consumer.assignment.all_paused = False
             self._full_since = NEVER
             self._begin()
             self.coordinator.join(self)

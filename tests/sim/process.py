@@ -14,6 +14,7 @@ from reconsume.sidecar.core.owned_queue import Spans
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.pace.rates import DeliveryLimits
+from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import NoDelivery, Ports, Reply
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
@@ -157,9 +158,9 @@ class LaneHost(ConsumerSide):
 
         return reading
 
-    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
-        self.acts += 1
-        super().resume(partition, epoch, offset, turn)
+    def want_fetch(self, partition: Partition, wanted: WantedFetch) -> None:
+        self.acts += wanted.is_fetched
+        super().want_fetch(partition, wanted)
 
     def _commit(self, batch: CommitBatch) -> None:
         self.acts += 1

@@ -13,7 +13,7 @@ from reconsume.sidecar.core.outcome import COMMITTED, Outcome
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.pace.rates import DeliveryLimits, TopicTerms
-from reconsume.sidecar.core.partition import SETTLED, AssignedPartition, FetchedRecords, PartitionState
+from reconsume.sidecar.core.partition import SETTLED, AssignedPartition, FetchedRecords, PartitionState, WantedFetch
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import NoQueues, Ports, QueueReads, Reply
 from reconsume.sidecar.core.progress import Progress
@@ -115,11 +115,9 @@ class Rig:
 
     # --- ports -------------------------------------------------------------------------------------------------------
 
-    def pause(self, partition: Partition, epoch: int) -> None:
-        self.fetches.append(("pause", partition))
-
-    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
-        self.fetches.append(("resume", partition, offset, turn))
+    def want_fetch(self, partition: Partition, wanted: WantedFetch) -> None:
+        goes_on = ("resume", partition, wanted.offset, wanted.seek_count)
+        self.fetches.append(goes_on if wanted.is_fetched else ("pause", partition))
 
     def _deliver(self, record: Record, reply: Reply) -> None:
         sent = Sent(record, reply, self.clock.steady_ms)

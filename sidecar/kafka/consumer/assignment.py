@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from itertools import count
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
 from msgspec.structs import replace
 
-from reconsume.sidecar.core.partition import AssignedPartition
+from reconsume.sidecar.core.partition import AssignedPartition, WantedFetch
 from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.client_assignment import ClientAssignment
@@ -30,7 +29,6 @@ from reconsume.sidecar.kafka.consumer.membership import GroupMembership, Members
 from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
-from reconsume.sidecar.kafka.consumer.restored_pauses import restore_pauses
 from reconsume.sidecar.kafka.consumer.revocation import drop_given_away, release
 from reconsume.sidecar.kafka.consumer.start_offsets import Start, Starts
 from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
@@ -66,14 +64,10 @@ class Assignment:
     ) -> None:
         self._listener, self._ask_restart = listener, ask_restart
         self.owned_partitions: dict[Key, OwnedPartition] = {}
-        self.awaited: set[Partition] = set()
-        """The partitions whose start the lane does not know before their first message."""
         self.put_off: set[Partition] = set()
         """The partitions that are to be looked up after the callback: in it not every request may be made."""
         self.client = ClientAssignment()
         self.starts = Starts(start_at, before, log_ids)
-        self.all_paused = False
-        """Whether nothing is fetched, as the lane is full: a partition that is assigned meanwhile is paused too."""
         self.lock_timeout = lock_timeout
         self.rebalances = {"assigned": 0, "revoked": 0, "lost": 0}
         self.group = GroupMembership(stepwise=stepwise)
@@ -82,7 +76,6 @@ class Assignment:
         self._epochs = count(1)
         self._logs_seen: dict[str, LogId] = {}
         """The log of each topic that this client was assigned last."""
-        self._asked = threading.Event()
         self._leave_by: float | None = None
         """Until when what is under way may end (monotonic seconds); None for a member that stays."""
         self._closing = False
@@ -115,7 +108,7 @@ class Assignment:
         two pods ended one after the other, nothing more of the second could be committed.
         """
         self._leave_by = time.monotonic() + self.lock_timeout
-        consumer.pause([owned.topic_partition for owned in self.owned_partitions.values()])
+        self.choke(consumer, True)
         sources = [owned.partition for owned in self.owned_partitions.values()]
         release(sources, self._listener, self.lock_timeout, lambda: self._serve(consumer))
         self._closing = True
@@ -130,18 +123,17 @@ class Assignment:
     def closed(self) -> None:
         """Forget what a client has left that was closed: it may not have revoked all of it."""
         self.owned_partitions.clear()
-        self.awaited.clear()
         self.put_off.clear()
         self._logs_seen.clear()
         self.client = ClientAssignment()
 
     def ask_membership(self) -> None:
         """Request a renewal of the membership, from any thread. It is replaced once that is done."""
-        self._asked.set()
+        self.group.is_asked.set()
 
     def answer(self, consumer: Consumer) -> None:
         """Renew the membership if that was requested."""
-        if self._asked.is_set():
+        if self.group.is_asked.is_set():
             self._take_membership(consumer)
 
     def on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -157,13 +149,13 @@ class Assignment:
         self._compare_logs(logs_now)
         starts = self.starts.find(consumer, logs_read, in_callback=True)
         for source in sources:
-            self.owned_partitions[source] = OwnedPartition(source, next(self._epochs), logs_read[source])
+            self.owned_partitions[source] = OwnedPartition(source, WantedFetch(next(self._epochs)), logs_read[source])
         self.client.give(consumer, starts)
-        restore_pauses(consumer, self.owned_partitions, sources, all_paused=self.all_paused)
-        self._asked.clear()
+        self.reconcile(consumer)  # now: the same call of the client may return messages
+        self.group.is_asked.clear()
         self.group.rebalanced(consumer, self._owned())
         self._begin(starts)
-        self.put_off |= self.awaited.intersection(sources)
+        self.put_off |= {source for source in sources if self.owned_partitions[source].awaits is not None}
 
     def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Give the partitions up, once nothing of them is under way or `lock_timeout` is over.
@@ -183,6 +175,26 @@ class Assignment:
         self._listener.dropped(sources)
         self.group.lose()
         self._forget(consumer, sources)
+
+    def take_wanted(self, consumer: Consumer, partition: Partition, wanted: WantedFetch) -> None:
+        """Take in how the lane wants a partition to be fetched, and seek if it wants that. Then call `reconcile`."""
+        owned = self.owned_partitions.get(partition)
+        if owned is None or owned.epoch != wanted.epoch:
+            return
+        is_sought = wanted.is_fetched and wanted.seek_count != owned.seek_count
+        owned.wanted = wanted
+        self.client.doubt_fetch(partition)
+        if is_sought:
+            self.seek(consumer, owned, wanted.offset)
+
+    def choke(self, consumer: Consumer, is_choked: bool) -> None:
+        """Have nothing fetched, as the lane has no room, or what the lane wants again."""
+        self.client.choke(is_choked)
+        self.reconcile(consumer)
+
+    def reconcile(self, consumer: Consumer) -> None:
+        """Make the client fetch what the lane wants. Call this before each request for messages."""
+        self.client.reconcile_fetches(consumer, self.owned_partitions)
 
     def seek(self, consumer: Consumer, owned: OwnedPartition, offset: int) -> None:
         """Continue a partition at an offset."""
@@ -264,8 +276,7 @@ class Assignment:
         """
         if self.put_off:
             self._start_put_off(consumer)
-        if (source := self.client.next_turn(consumer, now)) is not None:
-            restore_pauses(consumer, self.owned_partitions, [source], all_paused=self.all_paused)
+        self.client.next_turn(consumer, now)
 
     def without_offset(self, consumer: Consumer, sources: Collection[Partition]) -> None:
         """Find out where awaited partitions start that have no committed offset, by the client's reports."""
@@ -300,7 +311,7 @@ class Assignment:
         """Take partitions that the group gives to a member that is about to leave, and read nothing of them."""
         self.client.give(consumer, [Start(source, OFFSET_END, None) for source in sources])
         consumer.pause([TopicPartition(*source) for source in sources])
-        self._asked.clear()
+        self.group.is_asked.clear()
         self.group.rebalanced(consumer, self._owned())
 
     def _next(self, source: Partition, offset: int) -> int:
@@ -345,7 +356,6 @@ class Assignment:
             self._listener.dropped(sorted(mine))
             for source in mine:
                 del self.owned_partitions[source]
-            self.awaited -= mine
             self.put_off -= mine
             self._take_membership(consumer)
         return mine
@@ -376,7 +386,7 @@ class Assignment:
             self._listener.truncated(source, kept[source])
             owned = self.owned_partitions[source]
             owned.log = logs_now.get(source.topic)
-            owned.epoch, owned.seek_count, owned.paused, owned.sought = next(self._epochs), 0, False, None
+            owned.wanted, owned.sought = WantedFetch(next(self._epochs)), None
             owned.told_end = False
         self._anew(consumer, starts)
         self._take_membership(consumer)
@@ -387,7 +397,6 @@ class Assignment:
         self.client.take_back(consumer, sources)
         for source in sources:
             self.owned_partitions.pop(source, None)
-        self.awaited.difference_update(sources)
         self.put_off.difference_update(sources)
         if self._closing:
             # Nothing more is committed. The client may end with its last partition; it then never answers and holds the
@@ -397,7 +406,7 @@ class Assignment:
             self._take_membership(consumer)
 
     def _take_membership(self, consumer: Consumer) -> None:
-        self._asked.clear()
+        self.group.is_asked.clear()
         self.group.take(consumer, self._owned())
 
     def _owned(self) -> dict[Partition, int]:
@@ -414,9 +423,7 @@ class Assignment:
 
     def _at_numbers(self) -> set[Partition]:
         """Return the awaited partitions that the client reads from an offset which is only to be checked."""
-        waits = {
-            source: owned.awaits for source in self.awaited if (owned := self.owned_partitions.get(source)) is not None
-        }
+        waits = {owned.partition: owned.awaits for owned in self.owned_partitions.values()}
         return {source for source, start in waits.items() if start is not None and start.offset >= 0}
 
     def _start_put_off(self, consumer: Consumer) -> None:
@@ -444,11 +451,8 @@ class Assignment:
 
     def _anew(self, consumer: Consumer, starts: Sequence[Start]) -> None:
         """Make the client fetch partitions from other offsets."""
-        if not starts:
-            return
-        self.client.give_anew(consumer, starts)
-        sources = [start.partition for start in starts]
-        restore_pauses(consumer, self.owned_partitions, sources, all_paused=self.all_paused)
+        if starts:
+            self.client.give_anew(consumer, starts)
 
     def _begin(self, starts: Collection[Start]) -> None:
         """Report to the lane which partitions start where.
@@ -459,10 +463,7 @@ class Assignment:
         for start in starts:
             owned = self.owned_partitions[start.partition]
             owned.awaits = start if start.progress is None else None
-            if start.progress is None:
-                self.awaited.add(start.partition)
-            else:
-                self.awaited.discard(start.partition)
+            if start.progress is not None:
                 owned.last, owned.last_at_ms = start.progress.next - 1, start.progress.last_at_ms or None
                 owned.sought = start.progress.next
                 self.client.started(start.partition)

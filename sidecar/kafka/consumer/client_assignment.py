@@ -12,15 +12,20 @@ nothing: it starts as soon as Kafka returns the offset. But two traits of the cl
 
 So one partition at a time has its turn. Until then the client does not have the others, though the group has given them
 to this member.
+
+Whether a partition is fetched is compared with what the lane wants (`reconcile_fetches`), and nobody else pauses or
+resumes. The client forgets the pause of a partition that it is given again, and keeps one over `incremental_unassign`.
+So after each assignment it is unknown whether the client fetches a partition, until it was resumed or paused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from confluent_kafka import OFFSET_STORED, Consumer, TopicPartition
 
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from reconsume.sidecar.kafka.consumer.start_offsets import Start
 
 SHORTEST_TURN = 0.25
@@ -51,11 +56,45 @@ class ClientAssignment:
         self._turn_lasts = SHORTEST_TURN
         self._in_vain: set[Partition] = set()
         """The partitions that had a turn since the last one that was not in vain."""
+        self.is_choked = False
+        """Whether nothing is to be fetched, as the lane is full."""
+        self._fetches: dict[Partition, bool] = {}
+        """Whether the client fetches each of its partitions; one of which that is unknown is left out."""
+        self._unsettled: set[Partition] = set()
+        """The partitions that may be fetched otherwise than they should be."""
 
     def give(self, consumer: Consumer, starts: Sequence[Start]) -> None:
         """Make the client fetch partitions that the group has given: now, or after their turns. For the callback."""
         self._assign(consumer, [start for start in starts if start.offset != OFFSET_STORED])
         self.waiting |= {start.partition: 0.0 for start in starts if start.offset == OFFSET_STORED}
+
+    def doubt_fetch(self, partition: Partition) -> None:
+        """Have the next `reconcile_fetches` look at a partition: the lane wants something else."""
+        self._unsettled.add(partition)
+
+    def choke(self, is_choked: bool) -> None:
+        """Have nothing fetched from the next `reconcile_fetches` on, or what the lane wants."""
+        self.is_choked = is_choked
+        self._unsettled.update(self._fetches)
+
+    def reconcile_fetches(self, consumer: Consumer, owned_partitions: Mapping[Key, OwnedPartition]) -> None:
+        """Pause and resume the partitions that the client fetches otherwise than they should be."""
+        unsettled, self._unsettled = self._unsettled, set()
+        paused, resumed = list[TopicPartition](), list[TopicPartition]()
+        for source in unsettled:
+            owned = owned_partitions.get(source)
+            if owned is None or source in self.waiting:
+                continue
+            is_wanted, is_fetched = owned.wanted.is_fetched and not self.is_choked, self._fetches.get(source)
+            if is_fetched is None or (is_wanted and not is_fetched):
+                resumed.append(owned.topic_partition)
+            if not is_wanted and is_fetched is not False:
+                paused.append(owned.topic_partition)
+            self._fetches[source] = is_wanted
+        if resumed:
+            consumer.resume(resumed)
+        if paused:
+            consumer.pause(paused)
 
     def take_back(self, consumer: Consumer, partitions: Collection[Partition]) -> None:
         """Make the client fetch partitions no more that the group takes back. For the callbacks."""
@@ -121,9 +160,12 @@ class ClientAssignment:
     def _assign(self, consumer: Consumer, starts: Sequence[Start]) -> None:
         consumer.incremental_assign([TopicPartition(*start.partition, start.offset) for start in starts])
         self._changes += 1
+        self._unsettled.update(start.partition for start in starts)
 
     def _unassign(self, consumer: Consumer, partitions: Sequence[Partition]) -> None:
         consumer.incremental_unassign([TopicPartition(*source) for source in partitions])
         self._changes += 1
+        for source in partitions:
+            self._fetches.pop(source, None)
         if self._turn_of in partitions:
             self._end_turn()

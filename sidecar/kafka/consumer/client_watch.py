@@ -147,7 +147,7 @@ class Silence:
         """Return the partitions that are deaf. `ends`: of those whose leader has just answered."""
         looked: dict[Partition, tuple[_Arrived, int]] = {}
         for owned in owned_partitions:
-            if not owned.paused and owned.partition in ends and _has_news(owned, ends[owned.partition]):
+            if owned.wanted.is_fetched and owned.partition in ends and _has_news(owned, ends[owned.partition]):
                 arrived = _Arrived(owned.epoch, owned.seek_count, owned.arrivals)
                 before, looks = self._last.get(owned.partition, (arrived, -1))
                 looked[owned.partition] = arrived, looks + 1 if before == arrived else 0

@@ -13,11 +13,11 @@ from queue import SimpleQueue
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
+from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.client_config import fetches_whole, whole_fetches
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.batches import HEAVY
-from reconsume.sidecar.kafka.consumer.client_pauses import pause, pause_all, resume
 from reconsume.sidecar.kafka.consumer.client_watch import ClientWatch, Useless
 from reconsume.sidecar.kafka.consumer.hand_over import HandedOver, HandOver
 from reconsume.sidecar.kafka.consumer.listeners import RecordListener
@@ -91,13 +91,9 @@ class ConsumerThread(threading.Thread):
 
     # --- called from other threads -----------------------------------------------------------------------------------
 
-    def pause(self, partition: Partition, epoch: int) -> None:
-        """Stop fetching a partition (port `Fetch`)."""
-        self._commands.put(lambda: self._pause(partition, epoch))
-
-    def resume(self, partition: Partition, epoch: int, offset: int, seek_count: int) -> None:
-        """Seek to `offset` and fetch the partition again (port `Fetch`)."""
-        self._commands.put(lambda: resume(self._consumer, self.assignment, partition, epoch, offset, seek_count))
+    def want_fetch(self, partition: Partition, wanted: WantedFetch) -> None:
+        """Fetch a partition as the lane wants it (port `Fetch`)."""
+        self._commands.put(lambda: self._take_wanted(partition, wanted))
 
     def repeat_takeover(self, partitions: Collection[Partition]) -> None:
         """Begin with partitions once more, at the group's progress, as if they were assigned just now."""
@@ -168,7 +164,7 @@ class ConsumerThread(threading.Thread):
             # lock held.
             self._consumer.close()
             self.assignment.closed()
-            self._has_client, self._full_since, self.assignment.all_paused = False, None, False
+            self._has_client, self._full_since = False, None
 
     def _stay_outside(self) -> None:
         self._leave()
@@ -206,8 +202,8 @@ class ConsumerThread(threading.Thread):
             self._wait_for_room()
             return
         self._full_since = None
-        if self.assignment.all_paused:
-            self._pause_all(False)
+        if self.assignment.client.is_choked:
+            self._choke(False)
         taken = self._hand_overs.take(self._consumer, self._poll, self.looks.due_offsets.waits())
         if not taken.messages:
             self.client_watch.emptied()
@@ -219,7 +215,7 @@ class ConsumerThread(threading.Thread):
         if begins:
             self.assignment.group.look(self._consumer)
         owned_partitions = self.assignment.owned_partitions
-        self._poll = POLL if any(owned.paused for owned in owned_partitions.values()) else QUIET_POLL
+        self._poll = POLL if any(not owned.wanted.is_fetched for owned in owned_partitions.values()) else QUIET_POLL
         logs = self.assignment.starts.lookup(self._consumer)
         self.assignment.take_up_recreated(self._consumer, self.looks.ask(logs, owned_partitions, now))
         if begins:
@@ -243,9 +239,11 @@ class ConsumerThread(threading.Thread):
     def _run_commands(self) -> None:
         while not self._commands.empty():  # only this thread takes them
             self._commands.get_nowait()()
+        if self._has_client:
+            self.assignment.reconcile(self._consumer)
 
     def _wait_for_room(self) -> None:
-        if self.assignment.all_paused:
+        if self.assignment.client.is_choked:
             messages = self._consumer.consume(1, 10 * NAP)  # records that were on their way, and rebalances
             if not self._hand_overs.put_off(messages):
                 self._hand_over(messages)
@@ -254,15 +252,16 @@ class ConsumerThread(threading.Thread):
         elif time.monotonic() - self._full_since < CHOKED_AFTER:
             self._stopping.wait(NAP)
         else:
-            self._pause_all(True)
+            self._choke(True)
 
-    def _pause_all(self, choked: bool) -> None:
+    def _choke(self, is_choked: bool) -> None:
         self.client_watch.choked()
-        pause_all(self._consumer, self.assignment, choked)
+        self.assignment.choke(self._consumer, is_choked)
 
-    def _pause(self, partition: Partition, epoch: int) -> None:
-        if pause(self._consumer, self.assignment, partition, epoch):
+    def _take_wanted(self, partition: Partition, wanted: WantedFetch) -> None:
+        if not wanted.is_fetched:
             self._poll = POLL
+        self.assignment.take_wanted(self._consumer, partition, wanted)
 
     # --- records -----------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ then epochs of the member, which may go up by more than one.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -68,6 +69,8 @@ class GroupMembership:
         """Replaced as a whole: the committer's thread always sees metadata and epochs of the same moment."""
         self.refused = ""
         """Why the group does not take this member; empty once it does."""
+        self.is_asked = threading.Event()
+        """Set, by any thread, while a renewal is requested."""
         self._stepwise = stepwise
         self.overtaken = False
         """Whether the group moved on while this member was still in a revocation: the client is of no more use."""

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from reconsume.sidecar.core.partition import FetchedRecords
+from reconsume.sidecar.core.partition import FetchedRecords, WantedFetch
 from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.start_offsets import Start
@@ -20,17 +20,15 @@ Key: TypeAlias = tuple[str | None, int | None]
 class OwnedPartition:
     """One assigned partition.
 
-    `awaits`: the start that is not known for sure before the first message; None once the lane knows it. `paused`:
-    whether the lane has stopped its fetching.
+    `awaits`: the start that is not known for sure before the first message; None once the lane knows it. `wanted`: what
+    the lane has stated last.
     """
 
     partition: Partition
-    epoch: int
+    wanted: WantedFetch
     log: LogId | None = None
     """The log that is read, as Kafka told before the first fetch; None: it has not told."""
-    seek_count: int = 0
     awaits: Start | None = None
-    paused: bool = False
     sought: int | None = None
     """The offset of the last seek or start, until a message comes: an error that is older may still be queued."""
     last: int = -1
@@ -43,6 +41,16 @@ class OwnedPartition:
     """The last offset that had been read when the client last said that the log ends, and where it ended."""
     arrivals: int = 0
     """How often something has come of it: records, or an end."""
+
+    @property
+    def epoch(self) -> int:
+        """Under which assignment it is owned."""
+        return self.wanted.epoch
+
+    @property
+    def seek_count(self) -> int:
+        """How often it was sought under this assignment."""
+        return self.wanted.seek_count
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords, WantedFetch
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
@@ -220,7 +220,7 @@ def test_a_level_that_was_made_anew_while_its_partition_was_parked_is_read_from_
     keeper, thread = start(topic)
     thread.looks.due_offsets.waits = lambda: {topic: 1_000}
     until(lambda: len(keeper.offsets()) == 3, SECONDS, "the old one is read")
-    thread.pause(Partition(topic, 0), keeper.grants[0].epoch)
+    thread.want_fetch(Partition(topic, 0), WantedFetch(keeper.grants[0].epoch, False))
     delete_topics(kafka.bootstrap, topic)
     create_topic(kafka.bootstrap, topic)
     produce(kafka.bootstrap, topic, [b"new"] * 8)
@@ -236,7 +236,7 @@ def test_a_partition_that_was_parked_when_it_left_is_fetched_when_it_comes_back(
     keeper, thread = start(topic)
     until(lambda: len(keeper.grants) == 2, SECONDS, "both partitions are ours")
     for grant in list(keeper.grants):
-        thread.pause(grant.partition, grant.epoch)
+        thread.want_fetch(grant.partition, WantedFetch(grant.epoch, False))
     other = Consumer(consumer_config({"bootstrap.servers": kafka.bootstrap}, group, "other"))
     other.subscribe([topic])
 
@@ -432,10 +432,10 @@ def test_a_parked_partition_is_read_from_where_it_is_told(kafka: Broker, topic: 
     until(lambda: keeper.offsets() == [0, 1, 2, 3, 4, 5], SECONDS, "all is read")
     source = Partition(topic, 0)
     epoch = keeper.grants[0].epoch
-    thread.pause(source, epoch + 1)  # of another assignment: it must do nothing
-    thread.resume(source, epoch + 1, 0, 1)
-    thread.pause(source, epoch)
-    thread.resume(source, epoch, 3, 1)
+    thread.want_fetch(source, WantedFetch(epoch + 1, False))  # of another assignment: it must do nothing
+    thread.want_fetch(source, WantedFetch(epoch + 1, True, 1, 0))
+    thread.want_fetch(source, WantedFetch(epoch, False))
+    thread.want_fetch(source, WantedFetch(epoch, True, 1, 3))
     until(lambda: keeper.offsets()[6:] == [3, 4, 5], SECONDS, "it is read again from 3")
     assert {run.seek_count for run in keeper.runs if run.records and run.records[0].offset == 3} == {1}
 

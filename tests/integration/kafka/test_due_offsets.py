@@ -18,6 +18,7 @@ from reconsume.sidecar.core.lane import LaneOptions
 from reconsume.sidecar.core.outcome import COMMITTED
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Reply
 from reconsume.sidecar.core.record import Partition, Record
@@ -59,7 +60,7 @@ class Look:
         asked = [TopicPartition(*source, OFFSET_END) for source in sources]
         places = self.consumer.offsets_for_times(asked, timeout=SECONDS)
         ends = {Partition(place.topic, place.partition): place.offset for place in places}
-        self.heads.look(self.logs(), [OwnedPartition(source, 1) for source in sources], ends)
+        self.heads.look(self.logs(), [OwnedPartition(source, WantedFetch(1)) for source in sources], ends)
         return self.found[-1]
 
 
@@ -101,7 +102,12 @@ def test_a_topic_that_is_gone_is_said_and_the_others_are_known(kafka: Broker, ma
     look = Look(kafka.bootstrap, {topic: -SLACK, f"{topic}-gone": -SLACK})
     until(lambda: look.at(Partition(topic, 0)), SECONDS, "the level is due")
     look.heads.look(
-        look.logs(), [OwnedPartition(Partition(topic, 0), 1), OwnedPartition(Partition(f"{topic}-gone", 0), 2)], {}
+        look.logs(),
+        [
+            OwnedPartition(Partition(topic, 0), WantedFetch(1)),
+            OwnedPartition(Partition(f"{topic}-gone", 0), WantedFetch(2)),
+        ],
+        {},
     )
     assert look.found[-1] == {Partition(topic, 0): 2}
     assert look.heads.problem == f"Kafka does not say how far the levels are due: {topic}-gone[0]"

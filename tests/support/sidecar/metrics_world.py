@@ -14,7 +14,7 @@ from reconsume.sidecar.core.order import OrderBy
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome, Rejected
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
-from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords, WantedFetch
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import NoDelivery, Ports, Reply
 from reconsume.sidecar.core.progress import Progress
@@ -42,10 +42,7 @@ class Outside:
     def __init__(self) -> None:
         self.out: list[tuple[Record, Reply]] = []
 
-    def pause(self, partition: Partition, epoch: int) -> None:
-        pass
-
-    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None:
+    def want_fetch(self, partition: Partition, wanted: WantedFetch) -> None:
         pass
 
     def deliver(self, record: Record, reply: Reply) -> None:

@@ -15,7 +15,7 @@ from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.append_times import GRAIN, HANDED_OVER_MS, MOST_NOTES, AppendTimes
 from reconsume.sidecar.core.fetching import HOLD_WITHIN_MS, Fetching
 from reconsume.sidecar.core.pace.pace import Pace
-from reconsume.sidecar.core.partition import FetchedRecords, Kind, PartitionState
+from reconsume.sidecar.core.partition import FetchedRecords, Kind, PartitionState, WantedFetch
 from reconsume.sidecar.core.progress import Bounds, Progress
 from reconsume.sidecar.core.record import Now, Partition, Record
 from reconsume.sidecar.core.room import Room
@@ -37,9 +37,7 @@ Clock = Callable[[int], int]
 class Fetch:
     """The port of a consumer that does as it is told."""
 
-    def pause(self, partition: Partition, epoch: int) -> None: ...
-
-    def resume(self, partition: Partition, epoch: int, offset: int, turn: int) -> None: ...
+    def want_fetch(self, partition: Partition, wanted: WantedFetch) -> None: ...
 
 
 def level_of(delay: int) -> tuple[PartitionState, Fetching]:

@@ -32,6 +32,7 @@ from confluent_kafka import KafkaError, KafkaException  # noqa: E402
 from confluent_kafka.admin import PartitionMetadata, TopicMetadata  # type: ignore[attr-defined]  # noqa: E402
 
 from reconsume.sidecar.core.commit_batch import SettledRecord  # noqa: E402
+from reconsume.sidecar.core.partition import WantedFetch  # noqa: E402
 from reconsume.sidecar.core.record import Partition  # noqa: E402
 from reconsume.sidecar.group_policy.follower import ClusterTopics  # noqa: E402
 from reconsume.sidecar.kafka.client_config import producer_config  # noqa: E402
@@ -151,7 +152,9 @@ def following(cluster: Cluster) -> dict[str, Any]:
 def consuming(cluster: Cluster) -> dict[str, Any]:
     """A consumer that looks at its partitions: the longest turn of its thread."""
     looks, leaders = Looks(), Leaders()
-    owned_partitions = {(name, n): OwnedPartition(Partition(name, n), 1) for name in MAINS for n in range(PARTITIONS)}
+    owned_partitions = {
+        (name, n): OwnedPartition(Partition(name, n), WantedFetch(1)) for name in MAINS for n in range(PARTITIONS)
+    }
     longest = max(
         timed(lambda: looks.ask(OffsetLookup(cast("Any", cluster), leaders), owned_partitions, clock.now))[1]
         for _ in range(9)

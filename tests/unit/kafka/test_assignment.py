@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, TopicPartition
 
-from reconsume.sidecar.core.partition import AssignedPartition
+from reconsume.sidecar.core.partition import AssignedPartition, WantedFetch
 from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
@@ -87,7 +87,7 @@ def test_an_error_that_is_older_than_a_seek_skips_nothing_of_what_was_sought() -
     """Given a partition that goes on at 3, where its log was cut, while an error about offset 7 is still queued."""
     keeper, client = Keeper(), cast("Consumer", Cut())
     assignment = Assignment(keeper, start_at="earliest", lock_timeout=1.0)
-    owned = OwnedPartition(Partition("orders", 0), 1)
+    owned = OwnedPartition(Partition("orders", 0), WantedFetch(1))
     assignment.owned_partitions[owned.partition] = owned
     assignment.seek(client, owned, 3)
     assignment.out_of_range(client, {owned.partition: 7})
@@ -100,7 +100,7 @@ def test_an_offset_that_a_log_made_anew_has_by_now_is_not_where_it_goes_on() -> 
     for last_at_ms, begins in ((1_000, 5), (None, 7)):
         client = Cut()
         assignment = Assignment(Keeper(), start_at="earliest", lock_timeout=1.0)
-        owned = OwnedPartition(Partition("orders", 0), 1, last_at_ms=last_at_ms)
+        owned = OwnedPartition(Partition("orders", 0), WantedFetch(1), last_at_ms=last_at_ms)
         assignment.owned_partitions[owned.partition] = owned
         assignment.out_of_range(cast("Consumer", client), {owned.partition: 7})
         assert client.fetched_from == [begins]
@@ -113,7 +113,7 @@ def test_a_log_of_another_topic_id_is_read_from_its_beginning_and_nothing_of_the
         client, keeper = Cut(), Keeper()
         log_ids: LogIds = lambda _topics: {"orders": present}  # noqa: E731
         assignment = Assignment(keeper, start_at="earliest", lock_timeout=1.0, log_ids=log_ids)
-        owned = OwnedPartition(Partition("orders", 0), 1, former)
+        owned = OwnedPartition(Partition("orders", 0), WantedFetch(1), former)
         assignment.owned_partitions[owned.partition] = owned
         assignment.out_of_range(cast("Consumer", client), {owned.partition: wanted})
         assert (client.fetched_from, keeper.truncations, keeper.cuts) == ([5], [0], [])
@@ -124,10 +124,11 @@ def test_a_partition_that_begins_anew_while_the_lane_is_full_is_not_fetched() ->
     for full in (True, False):
         client = Cut()
         assignment = Assignment(Keeper(), start_at="earliest", lock_timeout=1.0)
-        owned = OwnedPartition(Partition("orders", 0), 1)
+        owned = OwnedPartition(Partition("orders", 0), WantedFetch(1))
         assignment.owned_partitions[owned.partition] = owned
-        assignment.all_paused = full
+        assignment.client.choke(full)
         assignment.out_of_range(cast("Consumer", client), {owned.partition: 3})
+        assignment.reconcile(cast("Consumer", client))
         assert (client.fetched_from, client.paused) == ([5], [0] if full else [])
 
 

@@ -7,6 +7,7 @@ from typing import cast
 
 from confluent_kafka import OFFSET_STORED, Consumer, TopicPartition
 
+from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.client_assignment import (
@@ -16,6 +17,7 @@ from reconsume.sidecar.kafka.consumer.client_assignment import (
     SHORTEST_TURN,
     ClientAssignment,
 )
+from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from reconsume.sidecar.kafka.consumer.start_offsets import Start
 
 FIRST, SECOND, THIRD = (Partition("orders", number) for number in range(3))
@@ -154,3 +156,72 @@ def test_partitions_that_the_group_takes_back_are_not_requested_any_more() -> No
     assert assignment.next_turn(client, 9.0) is None
     assignment.give(client, [unknown(SECOND)])
     assert assignment.next_turn(client, 9.0) == SECOND
+
+
+class Fetching(Told):
+    """A client that keeps pauses as 2.16 does: they outlive `incremental_unassign`, and each assignment ends none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paused: set[int] = set()
+        self.changes = 0
+
+    def pause(self, places: Sequence[TopicPartition]) -> None:
+        self.changes += 1
+        self.paused |= {place.partition for place in places}
+
+    def resume(self, places: Sequence[TopicPartition]) -> None:
+        self.changes += 1
+        self.paused -= {place.partition for place in places}
+
+
+class Fetched:
+    """Two partitions that a client was given, as a lane wants them to be fetched."""
+
+    def __init__(self) -> None:
+        self.assignment, self.told = ClientAssignment(), Fetching()
+        self.client = cast("Consumer", self.told)
+        self.owned: dict[Key, OwnedPartition] = {one: OwnedPartition(one, WantedFetch(1)) for one in (FIRST, SECOND)}
+        self.assignment.give(self.client, [known(FIRST), known(SECOND)])
+        self.reconcile()
+
+    def want(self, source: Partition, *, is_fetched: bool) -> None:
+        self.owned[source].wanted = WantedFetch(1, is_fetched)
+        self.assignment.doubt_fetch(source)
+
+    def reconcile(self) -> set[int]:
+        """Return the partitions that are paused from then on."""
+        self.assignment.reconcile_fetches(self.client, self.owned)
+        return self.told.paused
+
+
+def test_what_the_lane_wants_last_is_done_and_nothing_is_done_twice() -> None:
+    fetched = Fetched()
+    fetched.want(FIRST, is_fetched=False)
+    fetched.want(SECOND, is_fetched=False)
+    fetched.want(SECOND, is_fetched=True)
+    assert fetched.reconcile() == {0}
+    changes = fetched.told.changes
+    fetched.want(FIRST, is_fetched=False)
+    assert (fetched.reconcile(), fetched.told.changes) == ({0}, changes)
+
+
+def test_a_partition_that_the_client_is_given_again_is_fetched_only_if_the_lane_wants_it() -> None:
+    fetched = Fetched()
+    fetched.want(FIRST, is_fetched=False)
+    fetched.reconcile()
+    fetched.told.paused = {1}  # the client has forgotten a pause, and kept one that it should forget
+    fetched.assignment.give_anew(fetched.client, [known(FIRST, 9), known(SECOND, 9)])
+    assert fetched.reconcile() == {0}
+
+
+def test_a_full_lane_has_nothing_fetched_and_later_only_what_it_wants() -> None:
+    fetched = Fetched()
+    fetched.assignment.choke(True)
+    assert fetched.reconcile() == {0, 1}
+    fetched.want(SECOND, is_fetched=False)
+    fetched.assignment.give(fetched.client, [known(THIRD)])
+    fetched.owned[THIRD] = OwnedPartition(THIRD, WantedFetch(1))
+    assert fetched.reconcile() == {0, 1, 2}, "nor what is assigned meanwhile"
+    fetched.assignment.choke(False)
+    assert fetched.reconcile() == {1}

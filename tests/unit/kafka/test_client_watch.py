@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, Consumer
 
+from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.client_watch import (
@@ -44,7 +45,7 @@ class Watched:
     def __init__(self, end: int = 50) -> None:
         self.client, self.watch = Client(), ClientWatch()
         self.assignment = Assignment(cast("Any", None), start_at="earliest", lock_timeout=1.0)
-        self.owned = self.assignment.owned_partitions[MINE] = OwnedPartition(MINE, 1, last=41)
+        self.owned = self.assignment.owned_partitions[MINE] = OwnedPartition(MINE, WantedFetch(1), last=41)
         self.ends: dict[Partition, int] = {MINE: end}
         self.now = 1_000.0
 
@@ -82,15 +83,15 @@ def speaks(watched: Watched) -> None:
 
 
 def is_paused(watched: Watched) -> None:
-    watched.owned.paused = True
+    watched.owned.wanted = watched.owned.wanted._replace(is_fetched=False)
 
 
 def was_sought(watched: Watched) -> None:
-    watched.owned.seek_count += 1
+    watched.owned.wanted = watched.owned.wanted._replace(seek_count=watched.owned.seek_count + 1)
 
 
 def was_assigned_anew(watched: Watched) -> None:
-    watched.owned.epoch += 1
+    watched.owned.wanted = watched.owned.wanted._replace(epoch=watched.owned.epoch + 1)
 
 
 def is_at_the_end(watched: Watched) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError
 
+from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.batches import HEAVY
 from reconsume.sidecar.kafka.consumer.hand_over import HandOver
@@ -46,7 +47,7 @@ class Rig:
 
     def __init__(self, *queued: tuple[Partition, int]) -> None:
         self.owned_partitions: dict[Key, OwnedPartition] = {
-            source: OwnedPartition(source, epoch) for epoch, source in enumerate((ORDERS, BILLS), 1)
+            source: OwnedPartition(source, WantedFetch(epoch)) for epoch, source in enumerate((ORDERS, BILLS), 1)
         }
         self.client = Client(*queued)
         self.hand_overs = HandOver(self.owned_partitions, None)
@@ -81,9 +82,9 @@ def test_of_what_is_left_nothing_counts_that_was_fetched_before_a_change(change:
     assert rig.take() == [7, 8]
     match change:
         case "sought":
-            rig.owned_partitions[ORDERS].seek_count += 1
+            rig.owned_partitions[ORDERS].wanted = WantedFetch(1, True, 1, 7)
         case "assigned anew":
-            rig.owned_partitions[ORDERS] = OwnedPartition(ORDERS, 9)
+            rig.owned_partitions[ORDERS] = OwnedPartition(ORDERS, WantedFetch(9))
         case _:
             del rig.owned_partitions[ORDERS]
     assert [rig.take(), rig.take()] == [[3], []]

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
+from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.looks import LOOK_EVERY, DueOffsets, Looks
@@ -21,7 +22,7 @@ from tests.unit.kafka.cluster_stub import ClusterStub
 PLACES = [Partition("orders", number) for number in range(3)]
 LEVEL = Partition("billing-RETRY-5s", 0)
 READ_AT = 1_795_391_078_015
-OWNED: dict[Key, OwnedPartition] = {LEVEL: OwnedPartition(LEVEL, 1, last=7, last_at_ms=READ_AT)}
+OWNED: dict[Key, OwnedPartition] = {LEVEL: OwnedPartition(LEVEL, WantedFetch(1), last=7, last_at_ms=READ_AT)}
 
 
 class Client:
@@ -48,7 +49,7 @@ def test_of_which_partitions_nothing_is_known_is_said_once_for_as_long_as_that_l
     caplog.set_level(logging.INFO, "reconsume.assignment")
     cluster, looks, seen = ClusterStub(), Looks(), list[tuple[frozenset[Partition], str]]()
     leaders = Leaders(lambda: cluster.now)
-    owned_partitions: dict[Key, OwnedPartition] = {place: OwnedPartition(place, 1) for place in PLACES}
+    owned_partitions: dict[Key, OwnedPartition] = {place: OwnedPartition(place, WantedFetch(1)) for place in PLACES}
 
     def look_for(seconds: float) -> None:
         until = cluster.now + seconds
@@ -85,7 +86,7 @@ def test_of_which_partitions_nothing_is_known_is_said_once_for_as_long_as_that_l
 )
 def test_how_far_a_level_is_due(later: int, silent: bool, heads: dict[Partition, int]) -> None:
     cluster, due, told = ClusterStub(), DueOffsets(), list[Mapping[Partition, int]]()
-    leaders, owned_partitions = Leaders(lambda: cluster.now), [OwnedPartition(LEVEL, 1)]
+    leaders, owned_partitions = Leaders(lambda: cluster.now), [OwnedPartition(LEVEL, WantedFetch(1))]
     due.waits, due.tell = lambda: {LEVEL.topic: 5_000}, told.append
     cluster.later = 5
     due.look(cluster.lookup(leaders), owned_partitions, {LEVEL: 9})
@@ -117,7 +118,7 @@ def test_a_main_log_whose_topic_has_another_id_by_now_is_another_one() -> None:
     """Given partitions of a former log, of another cluster's, and of a log that nobody has named."""
     former = (LogId("c", "old"), LogId("another", "old"), None)
     owned: dict[Key, OwnedPartition] = {
-        place: OwnedPartition(place, 1, log) for place, log in zip(PLACES, former, strict=True)
+        place: OwnedPartition(place, WantedFetch(1), log) for place, log in zip(PLACES, former, strict=True)
     }
     cluster, asked = ClusterStub(), list[set[str]]()
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.membership import GroupMembership, Membership, generation_of
@@ -59,7 +60,7 @@ class Lane:
 def owner(client: Client, lane: Lane, **terms: Any) -> Assignment:
     """A consumer that has learned of the rebalance in which it got its partition."""
     assignment = Assignment(cast("Any", lane), start_at="earliest", **{"lock_timeout": 60.0, **terms})
-    assignment.owned_partitions[MINE] = OwnedPartition(MINE, 1)
+    assignment.owned_partitions[MINE] = OwnedPartition(MINE, WantedFetch(1))
     assignment.group.rebalanced(cast("Consumer", client), EPOCHS)
     return assignment
 

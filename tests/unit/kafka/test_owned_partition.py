@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
 
 
 def an_owned(last: int) -> OwnedPartition:
     """Return a partition of which `last` was read last."""
-    return OwnedPartition(Partition("orders", 0), 1, last=last)
+    return OwnedPartition(Partition("orders", 0), WantedFetch(1), last=last)
 
 
 def test_the_first_end_of_an_assignment_is_news() -> None:
