@@ -1,4 +1,4 @@
-"""Subscriptions by tag: `*`, `TagA`, or `TagA||TagB`, compared with the TAGS header of the record (contract 6.12)."""
+"""Subscriptions by tag: `*`, `TagA`, or `TagA||TagB`, compared with a header of the record (contract 6.12)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from reconsume.topics.attempt import ReadRecord
 
 HEADER = "TAGS"
+"""The header that has a record's tag, unless the group names another one (`tags_header`)."""
+HEADER_FORM = r"[^\s\x00-\x1f\x7f]{1,255}"
 FORM = r"\*|[^\s|*]+(?:\s*\|\|\s*[^\s|*]+)*"
 """The form of an expression."""
 
@@ -27,8 +29,9 @@ def parse_tags(text: str) -> frozenset[bytes] | None:
 class TagFilter:
     """The tags that each main topic is subscribed with; called for each record of a main topic."""
 
-    def __init__(self, tags: Mapping[str, frozenset[bytes] | None]) -> None:
+    def __init__(self, tags: Mapping[str, frozenset[bytes] | None], header: str = HEADER) -> None:
         self._tags = tags
+        self._header = header
 
     def __call__(self, record: ReadRecord) -> bool:
         """Return whether the group wants the record.
@@ -38,4 +41,4 @@ class TagFilter:
         tags = self._tags.get(record.source.topic)
         if tags is None:
             return True
-        return any(name == HEADER and value in tags for name, value in record.headers or ())
+        return any(name == self._header and value in tags for name, value in record.headers or ())

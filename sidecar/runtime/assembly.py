@@ -125,7 +125,7 @@ def retry_plan(settings: Settings, *, with_ready: bool) -> LaneSpec:
 def wanted_of(settings: Settings) -> TagFilter | None:
     """Return the filter for the wanted records; None, which costs nothing, if all are wanted."""
     tags = {topic.name: parse_tags(topic.tags) for topic in settings.topics}
-    return None if all(wanted is None for wanted in tags.values()) else TagFilter(tags)
+    return None if all(wanted is None for wanted in tags.values()) else TagFilter(tags, settings.tags_header)
 
 
 def build_delivery(
@@ -153,7 +153,7 @@ def build_batch_push(
     """Return the push client for many records in one request. Raises ConfigError if the URL cannot be used."""
     deliver, batch = settings.deliver, settings.deliver.batch
     split = batch.on_failure == "split"
-    limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency, split)
+    limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency, split, batch.mix)
     push = build_push(settings, dispatcher, access, outputs)
     render = RenderBatch(target_of("deliver.url", deliver.url or "", deliver), settings.group)
     return BatchPush(push, render, limits, dispatcher, now, calls_of(settings))
@@ -182,6 +182,7 @@ def build_push(settings: Settings, dispatcher: Dispatcher, access: Access, outpu
         timeout_ms=deliver.timeout,
         concurrency=deliver.concurrency,
         forward_headers=deliver.forward_headers,
+        tags_header=settings.tags_header,
         envelope=deliver.envelope,
         verdict_bodies=deliver.verdicts == "all",
         content_type=deliver.content_type,

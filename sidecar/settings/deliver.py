@@ -121,7 +121,7 @@ class Subscription(Section):
     tags: str = setting(
         "*",
         (
-            "Which records are delivered, by their header TAGS: `*` for all, or tags joined by `||`. The others "
+            "Which records are delivered, by their header TAGS (`tags_header`): `*` for all, or tags joined by `||`. The others "
             "are passed over and never retried."
         ),
         TAGS,
@@ -193,8 +193,15 @@ class Batch(Section):
     )
     max_wait: int = setting(
         "0s",
-        "How long a batch waits to be filled; 0s sends what is there at once, so that a quiet topic is not delayed.",
+        (
+            "How long a batch of a topic waits to be filled; 0s sends what is there at once, so that a quiet topic is not "
+            "delayed."
+        ),
         duration("0s", "450s"),
+    )
+    mix: bool = setting(
+        False,
+        "Whether one request may hold records of several main topics, unless their path or timeout differs.",
     )
 
 

@@ -19,6 +19,7 @@ from reconsume.sidecar.settings.kafka import KAFKA, MAX_POLL_INTERVAL, Kafka
 from reconsume.sidecar.settings.labels import LABELS, Labels
 from reconsume.sidecar.settings.sections import FOLDER, Api, Log, Operators, Pull, Read, Retry, Rule, Tracing, Ui, View
 from reconsume.sidecar.settings.table import REQUIRED, Row, Section, duration, section, setting, text
+from reconsume.topics import tags
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.durations import parse_duration as ms
 from reconsume.topics.levels import Ladder, build_ladder, level_delays
@@ -62,6 +63,11 @@ class Settings(Section):
             "of its own holds for the topic's retries and redrives too."
         ),
         SUBSCRIPTIONS,
+    )
+    tags_header: str = setting(
+        tags.HEADER,
+        "The header of a record that has its tag, which `tags` of a topic are compared with. Its case counts.",
+        text("the name of a header, at most 255 characters", tags.HEADER_FORM),
     )
     kafka_secret: str | None = setting(
         None,

@@ -187,7 +187,7 @@ def before_handling(record: ParsedRecord, rules: Rules, now: int) -> Result | No
     if record.fault:
         step = transitions.dead_letter_unreadable(record, now)
         return _result(record, step, rules, now)._replace(outcome="refused")
-    if rules.tags and record.retry_state is None and not TagFilter(rules.tags)(record):
+    if rules.tags and record.retry_state is None and not TagFilter(rules.tags, rules.tags_header)(record):
         return Result(PASSED_OVER, (record.source.topic, ""))
     wait = transitions.after_wait(record, rules, now, NEAR)
     is_near = isinstance(wait, transitions.Hop) and not wait.stray and wait.retry_state.due_at - now <= NEAR

@@ -39,7 +39,8 @@ from reconsume.topics.rates import Rate, parse_rate
 from reconsume.topics.retry_headers import LARGEST_COUNT
 from reconsume.topics.retry_rules import MOST_PATTERNS, MOST_RULES, RetryRule
 from reconsume.topics.tags import FORM as TAGS_FORM
-from reconsume.topics.tags import check_once, parse_tags
+from reconsume.topics.tags import HEADER as TAGS_HEADER
+from reconsume.topics.tags import HEADER_FORM, check_once, parse_tags
 
 NAME = re.compile(r"[a-zA-Z0-9._-]{1,60}")
 """The names of queries."""
@@ -70,7 +71,8 @@ class Rules(GroupRules, frozen=True):
     `name`: what tells the query from the group's others.
     `own`: the job's own values by the keys of the policy, as they are written. They hold where the policy has none.
     `failure_text`: `message`, the message of an exception is the failure's text, or `none`.
-    `tags`: the wanted tags of main topics; all records of the other main topics are wanted.
+    `tags`: the wanted tags of main topics; all records of the other main topics are wanted. `tags_header`: the header
+    that has a record's tag.
     `rate`: how many records the query may take, over all batches; None: no limit.
     `holds`: what operators hold now, in the order in which they said it.
     `file`: the absolute path of the configuration that they were read from; empty if there is none.
@@ -80,6 +82,7 @@ class Rules(GroupRules, frozen=True):
     own: Values = msgspec.field(default_factory=dict)
     failure_text: str = "message"
     tags: dict[str, frozenset[bytes] | None] = msgspec.field(default_factory=dict)
+    tags_header: str = TAGS_HEADER
     rate: Rate | None = None
     holds: tuple[HoldRecord, ...] = ()
     file: str = ""
@@ -119,6 +122,7 @@ def build_rules(
     unknown_topic: str = "1h",
     failure_text: Literal["message", "none"] = "message",
     tags: Mapping[str, str] | None = None,
+    tags_header: str = TAGS_HEADER,
     rate: str | None = None,
     group_rate: str | None = None,
 ) -> Rules:
@@ -141,7 +145,7 @@ def build_rules(
     - `failure_text`: what is kept of an exception next to its class, in the header, the events and the log: `message`,
       which may hold data of the record, or `none`.
     - `tags`: which records of a main topic are wanted, by their header TAGS: `TagA||TagB`, or `*` for all, as where
-      nothing is given. The others are done at once.
+      nothing is given. The others are done at once. `tags_header` names another header.
     - `rate`, `group_rate`: how many records the query takes at most, such as `100/s`, `600/m` or `5/h`. A query is one
       instance of its group, so the lower one of the two applies.
 
@@ -168,6 +172,7 @@ def build_rules(
         unknown_topic=_named("unknown_topic", lambda text: read_duration(text, SHORTEST_ASKED, LONGEST), unknown_topic),
         failure_text=failure_text,
         tags=_named("tags", lambda tags: read_tags(tags, topics), tags or {}),
+        tags_header=_named("tags_header", read_header, tags_header),
         own=own,
         **msgspec.structs.asdict(terms),
     )
@@ -190,7 +195,7 @@ def with_policy(rules: Rules, policy: Values) -> Rules:
 
 WORD = re.compile(r"\w+")
 SECTIONS = WORD.findall(
-    "group labels topics kafka_secret kafka start deliver retry pull topic_prefix api view ui operators "
+    "group labels topics tags_header kafka_secret kafka start deliver retry pull topic_prefix api view ui operators "
     "membership policy_mode drain_timeout lock_timeout tracing log"
 )
 DELIVER = WORD.findall(
@@ -211,7 +216,7 @@ OF_TOPIC = ("name", "tags", "path", "timeout", "concurrency", "content_type", "r
 def rules_from(file: str | Path, *, name: str) -> Rules:
     """Return the rules of the group whose configuration is in a file, such as `reconsume.yaml`, and in its `base`.
 
-    They are those that `build_rules` makes of its `group`, `topics` with their `tags`, `topic_prefix` and `retry`, and
+    They are those that `build_rules` makes of its `group`, `topics` with their `tags`, `tags_header`, `topic_prefix` and `retry`, and
     of `rate`, `group_rate` and `failure_text` of `deliver`. Nothing else of it is used; variables of the environment
     are not read. `name` is as in `build_rules`. Any mode of delivery will do, since a sidecar and Spark queries of one
     group may have one file; in modes other than `spark`, `failure_text` is `message`, unless it is `none`.
@@ -303,7 +308,7 @@ def _arguments(values: Values) -> dict[str, Any]:
         "failure_text": text,
         **{key: retry[key] for key in (*RETRY_KEYS, "unknown_topic") if key in retry},
         **{key: deliver[key] for key in RATE_KEYS if key in deliver},
-        **({"topic_prefix": _text(values, "topic_prefix")} if "topic_prefix" in values else {}),
+        **{key: _text(values, key) for key in ("topic_prefix", "tags_header") if key in values},
     }
 
 
@@ -489,6 +494,13 @@ def read_tags(value: object, topics: Sequence[str]) -> dict[str, frozenset[bytes
             raise ValueError(f"{topic}: must be * or tags joined by ||, like TagA||TagB, and it is {str(tags)[:40]}")
         check_once(tags)
     return {topic: wanted for topic, tags in value.items() if (wanted := parse_tags(tags)) is not None}
+
+
+def read_header(value: object) -> str:
+    """Return the name of a header. Raises ValueError if it is none."""
+    if not isinstance(value, str) or re.fullmatch(HEADER_FORM, value) is None:
+        raise ValueError(f"must be the name of a header, and it is {str(value)[:40]!r}")
+    return value
 
 
 def read_rules(value: object, group: RetryRule) -> tuple[RetryRule, ...]:

@@ -1,8 +1,8 @@
 """Push in batches: gather the records that the lanes deliver, and send many in one request (contract 6.1).
 
 A batch is *formed* until it is full, has waited long enough, or the dispatcher can give no more records. Then it waits
-until one more request may be in flight; usually it need not wait. Topics whose requests differ, by path or timeout,
-have batches of their own (`topic_call.py`). Records that are not sent can be recalled. So a
+until one more request may be in flight; usually it need not wait. Each main topic has batches of its own; with
+`deliver.batch.mix` those share them whose requests do not differ, by path or timeout (`topic_call.py`). Records that are not sent can be recalled. So a
 request never holds records of two assignments of one partition. `pool.py` decides how a request is sent and what its
 loss means; `batch_request.py` halves a batch that is refused as a whole. The outcome of a request is that of each of
 its records, unless the answer has one for each (`batch_verdicts.py`).
@@ -48,6 +48,8 @@ class Limits(msgspec.Struct, frozen=True):
     enough."""
     split: bool = False
     """Whether a batch that fails by its status is sent again in halves (`deliver.batch.on_failure: split`)."""
+    mix: bool = False
+    """Whether one request may hold records of several main topics (`deliver.batch.mix`)."""
 
 
 class BatchPush:
@@ -75,8 +77,8 @@ class BatchPush:
         self._loop = asyncio.get_running_loop()
         self._empty = render.empty
         self._calls = calls or {}
-        self._forming = {USUAL: FormingBatch(self._empty, USUAL)}
-        """The batches that are being formed, by what their topics have of their own."""
+        self._forming: dict[str | TopicCall, FormingBatch] = {}
+        """The batches that are being formed, by main topic; by what their topics have of their own where they mix."""
         self._sealed: deque[BatchRequest] = deque()
         """Closed batches, which wait until one more request may be in flight."""
         self._out = 0
@@ -91,7 +93,7 @@ class BatchPush:
             self._cancel([(record, reply)])
             return
         part, limits = self._render.part(record), self._limits
-        forming = self._forming_of(self._calls.get(record.main_topic, USUAL) if self._calls else USUAL)
+        forming = self._forming_of(record.main_topic)
         if forming.batch.records and forming.batch.size + len(part) > limits.max_bytes:
             self._close_batch(forming)
         batch = forming.batch
@@ -101,10 +103,11 @@ class BatchPush:
         elif not self._looking:
             self._look_later()
 
-    def _forming_of(self, call: TopicCall) -> FormingBatch:
-        forming = self._forming.get(call)
+    def _forming_of(self, topic: str) -> FormingBatch:
+        key = self._calls.get(topic, USUAL) if self._limits.mix else topic
+        forming = self._forming.get(key)
         if forming is None:
-            forming = self._forming[call] = FormingBatch(self._empty, call)
+            forming = self._forming[key] = FormingBatch(self._empty, self._calls.get(topic, USUAL))
         return forming
 
     def set_limits(self, timeout_ms: int, requests: int) -> None:

@@ -2,12 +2,11 @@
 
 Any client that may produce to the topic can set a record's headers. So they are sent by an allow-list only
 (`settings/header_globs.py`). None of them frames the request or has a name that the sidecar writes, and none can end a
-line. A value that HTTP cannot
-carry is sent as base64; an attribute of a CloudEvent percent-encoded, as its HTTP binding says. A header that does not
-fit is left out. Headers of a trace and of a CloudEvent are sent once, and first. If a record has one of them twice, the
-last one counts, as for Kafka's clients: HTTP servers would join both into an invalid value. The header TAGS is always
-sent, as `Reconsume-Tags`, so that a service which takes several tags can tell them from each other (contract 6.12). The
-envelope form carries all headers.
+line. A value that HTTP cannot carry is sent as base64; an attribute of a CloudEvent percent-encoded, as its HTTP
+binding says. A header that does not fit is left out. Headers of a trace and of a CloudEvent are sent once, and first.
+If a record has one of them twice, the last one counts, as for Kafka's clients: HTTP servers would join both into an
+invalid value. The header TAGS, or what `tags_header` names instead, is always sent, as `Reconsume-Tags`, so that a
+service which takes several tags can tell them from each other (contract 6.12). The envelope form carries all headers.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ TOKEN = re.compile(rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{LONGEST_NAME}}}")
 TRACE = frozenset({"traceparent", "tracestate", "baggage"})
 CLOUD_EVENT, CLOUD_EVENT_ON_WIRE = "ce_", "ce-"
 TAGS_ON_WIRE = "Reconsume-Tags"
-"""The record's last header TAGS; `Reconsume-Tags-Base64` if it is not printable ASCII."""
+"""The record's last header of tags; `Reconsume-Tags-Base64` if it is not printable ASCII."""
 WITH_ENVELOPE = TRACE | {TAGS_ON_WIRE}
 """What is sent beside an envelope, whose body has all headers."""
 TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -62,7 +61,7 @@ class Own(NamedTuple):
 class Forward:
     """The allow-list of headers, with a cache of the names seen."""
 
-    __slots__ = ("_dropped", "_names", "_once", "_patterns", "_tags_too", "_trace_only", "_written")
+    __slots__ = ("_dropped", "_names", "_once", "_patterns", "_tags_header", "_tags_too", "_trace_only", "_written")
 
     def __init__(
         self,
@@ -70,13 +69,15 @@ class Forward:
         trace_only: bool = False,
         dropped: Container[str] = DROPPED,
         written: Container[str] = (),
+        tags_header: str = TAGS,
     ) -> None:
         """`written`: names of what the sidecar adds to each request, which no record may bring."""
         self._dropped, self._written = dropped, written
         self._patterns = tuple(EVENTS if pattern == "*" else compared(pattern) for pattern in patterns)
         self._trace_only = trace_only
-        self._tags_too = not trace_only and is_listed(TAGS, self._patterns)
-        """Whether the operator wants the header TAGS under its own name, too."""
+        self._tags_header = tags_header
+        self._tags_too = not trace_only and is_listed(tags_header, self._patterns)
+        """Whether the operator wants the header of tags under its own name, too."""
         self._names: dict[str, str] = {}
         self._once: set[str] = set()
         """The names on the wire that a request has once at most."""
@@ -111,7 +112,7 @@ class Forward:
         if len(self._names) >= NAMES_REMEMBERED:
             self._names.clear()
             self._once.clear()
-        name = wire_name(key, self._patterns, self._dropped)
+        name = TAGS_ON_WIRE if key == self._tags_header else wire_name(key, self._patterns, self._dropped)
         if (self._trace_only and name not in WITH_ENVELOPE) or as_servers_read(key) in self._written:
             name = DROP
         if name in (CONTENT_TYPE, TAGS_ON_WIRE) or name in TRACE or name.startswith(CLOUD_EVENT_ON_WIRE):
@@ -128,8 +129,6 @@ def wire_name(key: str, patterns: tuple[str, ...], dropped: Container[str] = DRO
     small = key.lower()
     if small == "content-type":
         return CONTENT_TYPE
-    if key == TAGS:
-        return TAGS_ON_WIRE
     if TOKEN.fullmatch(key) is None or key in dropped:
         return DROP
     if small.startswith(CLOUD_EVENT) and len(small) > len(CLOUD_EVENT):

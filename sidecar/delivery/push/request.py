@@ -80,7 +80,13 @@ class Render:
         self._enveloped = settings.envelope or settings.batch_size > 1
         # The envelope carries all headers in its body; only tracing needs them outside as well.
         self._room = ROOM - settings.reserved
-        forward = partial(Forward, settings.forward_headers, trace_only=settings.envelope, written=settings.written)
+        forward = partial(
+            Forward,
+            settings.forward_headers,
+            trace_only=settings.envelope,
+            written=settings.written,
+            tags_header=settings.tags_header,
+        )
         self._forward = forward()
         self._forward_first = forward(dropped=NOT_A_RECORDS_OWN)
         self._openings: dict[Partition, tuple[str, str]] = {}

@@ -8,6 +8,7 @@ import msgspec
 
 from reconsume.sidecar.delivery.push.topic_call import TopicCalls
 from reconsume.sidecar.delivery.verdict import FailureText, VerdictRules
+from reconsume.topics import tags
 from reconsume.topics.outputs import OutputTopics
 
 LONGEST_BODY = 64 * 1024
@@ -27,6 +28,8 @@ class PushSettings(msgspec.Struct, frozen=True):
     """Deliveries outstanding at most. The core keeps this limit; each delivery has its own connection."""
     forward_headers: tuple[str, ...] = ()
     """Names or globs of the record's own headers to send as HTTP headers, without regard to case."""
+    tags_header: str = tags.HEADER
+    """The header of a record that is sent as `Reconsume-Tags`."""
     content_type: str = "auto"
     """The media type of values whose record has none (`deliver.content_type`); `auto`: by their first and last byte."""
     content_types: Mapping[str, str] = {}

@@ -287,6 +287,7 @@ def tried(target: Target, settings: Settings, topic: Subscription, access: Acces
         timeout_ms=min(deliver.timeout, LONGEST),
         concurrency=1,
         forward_headers=deliver.forward_headers,
+        tags_header=settings.tags_header,
         verdict_bodies=deliver.verdicts == "all",
         failure_text=deliver.response_text,
         content_type=deliver.content_type if topic.content_type is None else topic.content_type,

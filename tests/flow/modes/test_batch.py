@@ -244,3 +244,18 @@ def test_what_the_service_has_of_a_partition_that_moves_is_answered_before_it_go
     assert [first.stop().code, second.stop().code] == [0, 0]
     report = check(collect(group, service.ledger))
     assert (report.committed, report.duplicates) == (len(records), 0)
+
+
+@pytest.mark.parametrize("mix", [False, True])
+def test_a_batch_has_one_topic_unless_topics_are_to_mix(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, mix: bool
+) -> None:
+    group = create_group(new_group(2), partitions=1)
+    for topic in group.mains:
+        produce(group.bootstrap, topic, named("good", 4 * SIZE))
+    service = start_service(lambda _request: OK)
+    sidecar = start_sidecar(group, service.url, overrides=batched(mix=mix, max_wait="3s", max_size=8 * SIZE))
+    sidecar.until(lambda: len(service.ledger.taken()) == 8 * SIZE, 30, "all records of both topics are taken")
+    assert sidecar.stop().code == 0
+    batches = batches_of(collect(group, service.ledger).deliveries)
+    assert any(len({delivery.id.split(":")[0] for delivery in batch}) > 1 for batch in batches) is mix

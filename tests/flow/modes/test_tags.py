@@ -42,3 +42,24 @@ def test_only_what_is_asked_for_is_delivered_and_all_of_it_is_done(
     named = {value: {value.decode()} for value in (b"TagA", b"TagB", b"TagC")}
     assert sent == {**named, b"none": {None}, b"bare": {None}}, "requests and their retries name the tag"
     assert len(evidence.lives) == 10 + 21 + 5, "what was passed over has no copy"
+
+
+def test_the_group_names_the_header_that_has_the_tag(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    group = create_group(new_group(1), partitions=1)
+    service = start_service(lambda request: FAIL if request.times == 0 else OK)
+    topics = [{"name": group.mains[0], "tags": "gold"}]
+    sidecar = start_sidecar(group, service.url, overrides={"topics": topics, "tags_header": "x-kind"})
+    pairs = [(b"gold", b"none"), (b"none", b"gold"), (b"gold", b"gold")]
+    produce(
+        group.bootstrap,
+        group.mains[0],
+        [Out(b"|".join(pair), headers=(("x-kind", pair[0]), ("TAGS", pair[1]))) for pair in pairs],
+    )
+    sidecar.until(lambda: len(service.ledger.taken()) == 2, 30, "what is gold by x-kind is taken, after its retry")
+    await_quiet(group, 20)
+    assert sidecar.stop().code == 0
+    deliveries = collect(group, service.ledger).deliveries
+    assert {delivery.value for delivery in deliveries} == {b"gold|none", b"gold|gold"}
+    assert {dict(delivery.headers)["reconsume-tags"] for delivery in deliveries} == {"gold"}

@@ -73,20 +73,22 @@ def late(talk: Talk) -> bool:
     return stub.ok(talk)
 
 
-def test_a_batch_is_of_topics_that_agree() -> None:
+@pytest.mark.parametrize("mix", [False, True])
+def test_a_batch_is_of_one_topic_or_where_they_mix_of_topics_that_agree(mix: bool) -> None:
     calls = {BILLS: OWN, FEES: OWN, TAXES: TopicCall("/taxes")}
     with StubService([stub.ok]) as service:
 
         async def work() -> None:
-            feeder = Feeder(service.url, max_size=16, calls=calls)
+            feeder = Feeder(service.url, max_size=16, calls=calls, mix=mix)
             order = ("orders", BILLS, TAXES, FEES, "orders", TAXES, BILLS)
             feeder.feed(*(fresh(topic, offset) for offset, topic in enumerate(order)), retry(FEES, 7))
             await feeder.answered(8)
             feeder.batches.close()
 
         run(work)
-        came = {path_of(request): sorted(topics_of(request)) for request in service.requests}
-    assert came == {"/events": ["orders"] * 2, OWN.path: [BILLS, BILLS, FEES, FEES], "/taxes": [TAXES] * 2}
+        came = sorted((path_of(request), sorted(topics_of(request))) for request in service.requests)
+    of_own = [(OWN.path, [BILLS, BILLS, FEES, FEES])] if mix else [(OWN.path, [BILLS] * 2), (OWN.path, [FEES] * 2)]
+    assert came == [("/events", ["orders"] * 2), *of_own, ("/taxes", [TAXES] * 2)]
 
 
 def test_each_batch_waits_by_itself_and_what_is_recalled_or_left_is_given_back() -> None:
