@@ -207,6 +207,11 @@ def longest_fit(remaining: int, levels: tuple[int, ...]) -> int | None:
     return longest_below(remaining + min(LATEST, remaining // 9), levels) if remaining > 0 else None
 
 
+def shortest_wait(level: int) -> int:
+    """Return the shortest wait (ms) for which `longest_fit` chooses a level."""
+    return level - min(LATEST, level // 10)
+
+
 def hops(delay: int, levels: tuple[int, ...]) -> tuple[int, ...]:
     """Return the levels that a record passes to wait `delay` ms: the longest that fits, again and again.
 

@@ -21,6 +21,8 @@ MOST_PATTERNS = 64
 """Topics of a rule, and reasons of a rule."""
 LEASE_EXPIRED = "lease-expired"
 """The reason of a lease that ended without an answer (contract 6.6)."""
+RELEASED = "released"
+"""The reason of a lease that the service gave back."""
 
 
 class FailureTerms(Protocol):
@@ -61,10 +63,11 @@ class RetryRule(msgspec.Struct, frozen=True):
     def matches(self, topic: str, reason: str) -> bool:
         """Return whether the rule is for failures of this class at records of this main topic.
 
-        A rule for all reasons is not for expired leases: it must name them, or have a glob other than `*`.
+        A rule for all reasons is not for leases that end without a verdict: it must name them, or have a glob other
+        than `*`.
         """
         reasons = self.reasons
-        if reason == LEASE_EXPIRED:
+        if reason in (LEASE_EXPIRED, RELEASED):
             reasons = tuple(pattern for pattern in reasons if pattern != "*")
             if not reasons:
                 return False

@@ -14,7 +14,7 @@ from reconsume.sidecar.core.outcome import COMMITTED, NACKED, Committed, Outcome
 from reconsume.sidecar.delivery.envelope import envelope
 from reconsume.sidecar.delivery.outputs import OutputsRefusedError, read_outputs
 from reconsume.sidecar.delivery.pull.lease_table import HandleStatus, LeaseEnd
-from reconsume.sidecar.delivery.pull.queue import PullQueue
+from reconsume.sidecar.delivery.pull.queue import PullQueue, Received
 from reconsume.sidecar.delivery.verdict import VerdictFields, verdict_of
 from reconsume.sidecar.http.calls import MOST, Call, Caller, Endpoint
 from reconsume.sidecar.http.json_answer import json_answer
@@ -32,7 +32,7 @@ USUAL_INVISIBLE = 30_000
 LONGEST_WAIT_MS = 60_000
 USUAL_WAIT_MS = 10_000
 RECEIVE = "/v1/receive"
-PATHS = ("receive", "ack", "nack", "change-invisible", "reconsume-later", "dead-letter")
+PATHS = ("receive", "ack", "nack", "release", "change-invisible", "reconsume-later", "dead-letter")
 
 OVER = {
     HandleStatus.EXPIRED: "The lease has expired: this call has changed nothing, and the record is delivered again.",
@@ -73,8 +73,14 @@ class PullCalls:
                 received = [] if gone.done() else self._leases.receive(most, invisible)
         finally:
             gone.cancel()
-        records = [{"handle": one.handle, **msgspec.to_builtins(envelope(one.record, self._group))} for one in received]
-        return json_answer({"records": records})
+        return json_answer({"records": [self._shown(one) for one in received]})
+
+    def _shown(self, one: Received) -> dict[str, Any]:
+        return {
+            "handle": one.handle,
+            "nacks": one.record.nacks,
+            **msgspec.to_builtins(envelope(one.record, self._group)),
+        }
 
     async def ack(self, request: Request) -> Response:
         """Commit records; `produce` beside one handle has records written in the same transaction."""
@@ -94,6 +100,11 @@ class PullCalls:
         """Deliver records again after the nack delay."""
         fields = await read_fields(request, ("handles",))
         return self._settle_all(fields.handles(), LeaseEnd.NACKED, NACKED)
+
+    async def release(self, request: Request) -> Response:
+        """Spend one retry, and deliver records again when their leases would have ended."""
+        fields = await read_fields(request, ("handles",))
+        return self._settle_all(fields.handles(), LeaseEnd.RELEASED, None)
 
     async def change_invisible(self, request: Request) -> Response:
         """Change the end of a lease, counted from this call."""
@@ -121,7 +132,7 @@ class PullCalls:
             return _refusal(handle, status)
         return json_answer({"handle": handle, "status": status})
 
-    def _settle_all(self, handles: Sequence[str], verdict: LeaseEnd, outcome: Outcome) -> Response:
+    def _settle_all(self, handles: Sequence[str], verdict: LeaseEnd, outcome: Outcome | None) -> Response:
         """Return what became of each handle."""
         results = [{"handle": handle, "status": self._leases.settle(handle, verdict, outcome)} for handle in handles]
         if any(one["status"] in (HandleStatus.EXPIRED, HandleStatus.FENCED) for one in results):
@@ -138,6 +149,7 @@ def pull_routes(
         calls.receive,
         calls.ack,
         calls.nack,
+        calls.release,
         calls.change_invisible,
         calls.reconsume_later,
         calls.dead_letter,

@@ -114,7 +114,7 @@ def terms_of(settings: Settings, survey: Survey, known: Known, ask: AuditRequest
         known=known,
         slack=ask.slack,
         relay=survey.is_relay,
-        in_memory=settings.deliver.order != "none" or settings.deliver.mode == "pull",
+        in_memory=settings.deliver.order != "none",
         foreign=bool(settings.retry.understand),
         compacted=frozenset(name for name, config in survey.configs.items() if "compact" in config["cleanup.policy"]),
         mains=frozenset(settings.topic_names),

@@ -150,7 +150,7 @@ class Terms(msgspec.Struct, frozen=True):
 
     `delays`: every topic where copies wait, with its delay in ms (0 for the ready topic). `before` and `after`: the
     committed progress before and after the topics were read. `slack`: ms that clocks may differ. `relay`: whether the
-    service reads Kafka itself. `in_memory`: whether retries may be counted in memory alone (ordered, nacks). `foreign`:
+    service reads Kafka itself. `in_memory`: whether retries may be counted in memory alone (ordered). `foreign`:
     whether counts of other systems are continued. `begins`: the first offset that each main partition still has.
     `compacted`: main topics with gaps.
     """

@@ -26,6 +26,7 @@ from reconsume.sidecar.printable import plural
 from reconsume.topics.attempt import attempt_of
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.events import State
+from reconsume.topics.levels import shortest_wait
 
 Findings: TypeAlias = Iterator[Finding]
 Rule: TypeAlias = Callable[[RecordHistory, Terms], Findings]
@@ -325,12 +326,16 @@ def ended_twice(history: RecordHistory, terms: Terms) -> Findings:
 
 
 def wrong_event(history: RecordHistory, terms: Terms) -> Findings:
-    """Check that an event and its copy say the same, and that the event's wait is no shorter than its level's delay."""
+    """Check that an event and its copy say the same, and that the event's wait is not too short for its level."""
     numbered = history.by_times()
     for told in history.counted(State.WAITING_RETRY):
         topic = topic_of(told, terms)
         # The wait counts from the failure, which is when the event was made.
-        if told.level is not None and topic is not None and told.due + terms.slack < told.at + terms.delays[topic]:
+        if (
+            told.level is not None
+            and topic is not None
+            and told.due + terms.slack < told.at + shortest_wait(terms.delays[topic])
+        ):
             text = f"it failed at {told.at} and is due at {told.due}, which is less than {told.level}"
             yield history.finding(Breach.EARLY, told.times, text, told)
         found = retry_chains(numbered.get(told.times, ()), terms)

@@ -28,7 +28,7 @@ from reconsume.topics.durations import render_duration
 from reconsume.topics.levels import LONGEST, SHORTEST_ASKED, hops
 from reconsume.topics.masking import text_without_secrets
 from reconsume.topics.rates import render_rate
-from reconsume.topics.retry_rules import LEASE_EXPIRED, FailureTerms, RetryRule
+from reconsume.topics.retry_rules import LEASE_EXPIRED, RELEASED, FailureTerms, RetryRule
 
 TIMELINE = ("attempt", "waits", "sum", "topic")
 HOPS = ("hop", "waits", "sum", "topic")
@@ -188,7 +188,7 @@ def notes_of_mode(settings: Settings) -> Iterator[str]:
     if deliver.mode == "pull":
         yield (
             f"pull: a lease that expires is a failure that waits nothing ({settings.names.ready}); a nacked record "
-            f"comes back after {render_duration(retry.nack_redelivery_delay)}, counted in memory"
+            f"comes back after {render_duration(retry.nack_redelivery_delay)}, which is no retry"
         )
     if deliver.batch.max_size > 1:
         yield "batch: a record that the answer does not name has failed, the others have not"
@@ -211,8 +211,8 @@ def notes_of_terms(settings: Settings, terms: FailureTerms, reason: str) -> Iter
         yield f"the rule {terms.name} applies"
     elif settings.retry.rules:
         yield "no rule applies" if reason else "no rule applies, as no --reason is given"
-    if reason == LEASE_EXPIRED and not terms.has_own_ladder:
-        yield "an expired lease waits for no ladder but that of a rule which names lease-expired"
+    if reason in (LEASE_EXPIRED, RELEASED) and not terms.has_own_ladder:
+        yield f"a lease that ends so waits for no ladder but that of a rule which names {reason}"
     if terms.max_age is not None:
         age = render_duration(terms.max_age)
         yield f"a record older than {age} is not retried: it is dead, as expired, when it fails"

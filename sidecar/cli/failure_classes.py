@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.decide import NACKED as NACKED_TOO_OFTEN
-from reconsume.sidecar.core.decide import dead_letter_crashing, dead_letter_unreadable, decide
+from reconsume.sidecar.core.decide import NackWait, dead_letter_crashing, dead_letter_unreadable, decide
 from reconsume.sidecar.core.forecast import START, Judge, fresh_record, is_no_attempt
 from reconsume.sidecar.core.outcome import (
     CANCELLED,
@@ -21,7 +21,9 @@ from reconsume.sidecar.core.outcome import (
     NACKED,
     WITHDRAWN,
     Committed,
+    Expired,
     Failed,
+    Nacked,
     NotSent,
     Outcome,
     Postponed,
@@ -35,7 +37,7 @@ from reconsume.sidecar.delivery.verdict import ASKED_DEAD_LETTER, USUAL_POSTPONE
 from reconsume.sidecar.settings import Settings
 from reconsume.topics.durations import render_duration
 from reconsume.topics.expiry import EXPIRED as EXPIRED_AGE
-from reconsume.topics.retry_rules import LEASE_EXPIRED
+from reconsume.topics.retry_rules import LEASE_EXPIRED, RELEASED
 from reconsume.topics.transitions import BY_OPERATOR, UNKNOWN_TOPIC
 
 POSTPONED, CRASHED = "postponed", "crashed-service"
@@ -83,6 +85,7 @@ def outcome_of(settings: Settings, reason: str) -> Outcome:
 
 OF_CLASS: dict[str, Outcome] = {
     LEASE_EXPIRED: EXPIRED,
+    RELEASED: Expired(RELEASED),
     NACKED_TOO_OFTEN: NACKED,
     POSTPONED: Postponed(USUAL_POSTPONEMENT),
     ASKED_DEAD_LETTER: Rejected(ASKED_DEAD_LETTER),
@@ -101,9 +104,12 @@ def sentence_of(settings: Settings, policy: Policy, main: str, reason: str) -> s
     outcome = outcome_of(settings, reason)
     if isinstance(outcome, Committed):
         return f"{reason} is not a failure: the record is done"
-    if not is_no_attempt(decide(fresh_record(main), outcome, policy, START)):
+    decision = decide(fresh_record(main), outcome, policy, START)
+    if not is_no_attempt(decision) and not (isinstance(decision, NackWait) and policy.nack_max_times is None):
         return ""
     match outcome:
+        case Nacked():
+            follows = f"the record comes back after {render_duration(policy.nack_delay_ms)}"
         case Postponed():
             limit = render_duration(settings.retry.postpone_limit)
             return (

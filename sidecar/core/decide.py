@@ -30,12 +30,17 @@ from reconsume.sidecar.core.record import Record
 from reconsume.topics import transitions
 from reconsume.topics.attempt import retry_state_of, topic_of
 from reconsume.topics.due_times import last_time
-from reconsume.topics.retry_rules import LEASE_EXPIRED
 from reconsume.topics.transitions import AT_ONCE, DONE, Commit, DeadLetter, Hop, Requeue, Wait, Written
 
 
 class Postpone(msgspec.Struct, frozen=True):
     """A wait in memory of `ms` milliseconds that the service asked for: nothing is written, and nothing is counted."""
+
+    ms: int
+
+
+class NackWait(msgspec.Struct, frozen=True):
+    """A wait in memory of `ms` milliseconds after a nack: nothing is written, and the nack is counted in memory."""
 
     ms: int
 
@@ -50,10 +55,9 @@ class LeaveUncommitted(msgspec.Struct, frozen=True):
     """Nothing is written and nothing is done: the next owner of the partition delivers the record again."""
 
 
-Decision: TypeAlias = Commit | Written | Wait | Postpone | RetryInPlace | LeaveUncommitted
+Decision: TypeAlias = Commit | Written | Wait | Postpone | NackWait | RetryInPlace | LeaveUncommitted
 
 LEAVE_UNCOMMITTED = LeaveUncommitted()
-EXPIRED_LEASE = Failed(LEASE_EXPIRED)
 NACKED = "nacked"
 """The reason of a dead letter that the service would not take now once too often."""
 POSTPONED_TOO_LONG = Failed("postponed", "the service postponed it for longer than retry.postpone_limit")
@@ -82,9 +86,9 @@ def decide(record: Record, outcome: Outcome, policy: Policy, now_ms: int) -> Dec
         # Contract 1.6: nothing reached the service, so this was no attempt.
         case NotSent() | Withdrawn():
             return AT_ONCE
-        # Contract 6.6: a lease that ends is an attempt, and its copy is due at once, unless a rule has a ladder for it.
+        # Contract 6.6: a lease that ends is an attempt. Its copy is due when it is over, or by the ladder of a rule.
         case Expired():
-            return _after_expiry(record, policy, now_ms)
+            return _after_expiry(record, outcome, policy, now_ms)
         # Contract 6.9: nothing is written, so only memory counts a nack.
         case Nacked():
             return _after_nack(record, policy, now_ms)
@@ -150,18 +154,18 @@ def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, n
     )
 
 
-def _after_expiry(record: Record, policy: Policy, now_ms: int) -> Decision:
+def _after_expiry(record: Record, expired: Expired, policy: Policy, now_ms: int) -> Decision:
     if policy.broadcast:
         return DONE
-    wait = None if policy.terms_of(topic_of(record), LEASE_EXPIRED).has_own_ladder else 0
-    return transitions.after_failure(record, EXPIRED_LEASE, policy, now_ms, wait)
+    wait_ms = None if policy.terms_of(topic_of(record), expired.reason).has_own_ladder else expired.after_ms
+    return transitions.after_failure(record, Failed(expired.reason), policy, now_ms, wait_ms)
 
 
 def _after_nack(record: Record, policy: Policy, now_ms: int) -> Decision:
-    terms = policy.terms_of(topic_of(record), NACKED)
-    if terms.dead_letter or record.times >= terms.max_reconsume_times:
+    limit = policy.nack_max_times
+    if policy.terms_of(topic_of(record), NACKED).dead_letter or (limit is not None and record.nacks >= limit):
         return _dead(record, NACKED, "", policy, now_ms)
-    return RetryInPlace(nack_wait(policy.nack_delay_ms, now_ms))
+    return NackWait(nack_wait(policy.nack_delay_ms, now_ms))
 
 
 def nack_wait(delay_ms: int, now_ms: int) -> int:

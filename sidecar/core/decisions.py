@@ -21,10 +21,9 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.core.counters import LaneCounters
 from reconsume.sidecar.core.decide import (
-    EXPIRED_LEASE,
-    NACKED,
     Decision,
     LeaveUncommitted,
+    NackWait,
     Postpone,
     RetryInPlace,
     dead_letter_unreadable,
@@ -49,7 +48,7 @@ from reconsume.topics.transitions import DONE, Commit, Forward, Wait, Written
 if TYPE_CHECKING:
     from reconsume.sidecar.core.queues import LongWaits
 
-STAYS = (Wait, Postpone, RetryInPlace)
+STAYS = (Wait, Postpone, NackWait, RetryInPlace)
 """The decisions after which a record stays in memory, and comes again from there. As a union it would be made anew for
 each record."""
 
@@ -87,6 +86,10 @@ class Decisions:
                 entry = offsets.entries[record.offset]
                 entry.record = record.postponed(now.wall_ms)
                 waiting.delay_record(partition, entry, now.steady_ms + ms)
+            case NackWait(ms=ms):
+                entry = offsets.entries[record.offset]
+                entry.record = record.nacked()
+                waiting.delay_record(partition, entry, now.steady_ms + ms)
             case RetryInPlace(ms=ms):
                 entry = offsets.entries[record.offset]
                 offsets.tried += entry.tried is None
@@ -105,7 +108,7 @@ class Decisions:
             outcome = self._reasons.bounded(outcome, now.wall_ms)
             self.counters.failed(record, outcome.reason, outcome.text)
         elif isinstance(outcome, Expired):
-            self.counters.failed(record, EXPIRED_LEASE.reason)
+            self.counters.failed(record, outcome.reason)
         return outcome
 
     def write(
@@ -148,9 +151,7 @@ class Decisions:
 
 def reason_of(outcome: Outcome) -> str:
     """Return the class of the failure after which a record is retried in place."""
-    if isinstance(outcome, Expired):
-        return EXPIRED_LEASE.reason
-    return outcome.reason if isinstance(outcome, Failed) else NACKED
+    return outcome.reason if isinstance(outcome, Failed | Expired) else ""
 
 
 def is_about_output(refusal: Refusal) -> bool:

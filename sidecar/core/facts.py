@@ -190,7 +190,7 @@ class ShownLane:
                 continue
             for record in self._overdue(partition, steady_ms):
                 # An attempt in place has no due time of its own, and neither has what came behind another.
-                if record.again == 0 and not retry_state_of(record).behind:
+                if record.is_fresh_here and not retry_state_of(record).behind:
                     due[source] = min(partition.due_ms(record), due.get(source, NEVER))
         return due
 

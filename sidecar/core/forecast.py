@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.core.decide import Decision, LeaveUncommitted, Postpone, RetryInPlace
+from reconsume.sidecar.core.decide import Decision, LeaveUncommitted, NackWait, Postpone, RetryInPlace
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.topics.transitions import DeadLetter, Forward, Hop, Requeue, Retry, Wait, after_wait
@@ -66,6 +66,8 @@ def forecast(judge: Judge, policy: Policy, topic: str) -> Iterator[Step]:
                 topics = passed_topics[wait_ms]
             case RetryInPlace(ms=wait_ms):
                 record, topics = record.tried(now_ms), {topic: 1}
+            case NackWait(ms=wait_ms):
+                record, topics = record.nacked(), {topic: 1}
             case DeadLetter():
                 yield Step(None, 0, {policy.dlq_of(topic): 1})
                 return

@@ -375,7 +375,7 @@ class Lane:
             if not is_let_through:
                 return False
         # An attempt in place has no due time of its own, and neither has what came behind another.
-        if record.retry_state is not None and record.again == 0 and not retry_state_of(record).behind:
+        if record.retry_state is not None and record.is_fresh_here and not retry_state_of(record).behind:
             self.decisions.counters.late(record, partition.kind.delay_ms, now.wall_ms)
         offsets = partition.offsets
         offsets.move(offsets.entries[record.offset], OUT)

@@ -12,6 +12,7 @@ import msgspec
 
 from reconsume.topics.expiry import Expiry
 from reconsume.topics.outputs import OUTPUT_REFUSED
+from reconsume.topics.retry_rules import LEASE_EXPIRED, RELEASED
 from reconsume.topics.transition_records import Copy
 
 Outputs: TypeAlias = tuple[Copy, ...]
@@ -72,11 +73,16 @@ class NotSent(msgspec.Struct, frozen=True):
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """The lease ended without an answer: an attempt that failed, and the record is due at once (contract 6.6)."""
+    """The lease ended without a verdict: an attempt that failed (contract 6.6). The record is due when the lease is
+    over: at once, or in `after_ms` where the service gave it back before (`release`)."""
+
+    reason: str = LEASE_EXPIRED
+    after_ms: int = 0
 
 
 class Nacked(msgspec.Struct, frozen=True):
-    """The service does not take the record now. No new record is written; it is delivered after the nack delay."""
+    """The service does not take the record now. Nothing is written, and no retry is used up; the record is delivered
+    after the nack delay."""
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -107,9 +113,16 @@ EXPIRED = Expired()
 NACKED = Nacked()
 
 
+def released(after_ms: int) -> Expired:
+    """Return the outcome of a lease that the service gives back `after_ms` before its end."""
+    return Expired(RELEASED, after_ms)
+
+
 def label_of(outcome: Outcome) -> str:
     """Return the outcome's name in `reconsume_deliveries_total{outcome}`."""
     match outcome:
+        case Expired(reason=reason) if reason == RELEASED:
+            return "retry"
         case Failed(label=label):
             return label
         case _:

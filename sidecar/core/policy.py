@@ -29,7 +29,7 @@ class Policy(GroupRules, frozen=True):
 
     `max_deaths`: how often a record may be in flight while its service and its sidecar crash together (None: no limit,
     and no check). `in_place`: None unless the group is ordered and has no queues. `broadcast`: a failure is only
-    counted.
+    counted. `nack_max_times`: how often a record may be nacked (None: no limit).
 
     Raises:
         ValueError: if there is no topic, no level without retries in place, or `max_reconsume_times` is negative.
@@ -38,6 +38,7 @@ class Policy(GroupRules, frozen=True):
     max_deaths: int | None = None
     in_place: InPlace | None = None
     nack_delay_ms: int = 60_000
+    nack_max_times: int | None = None
     broadcast: bool = False
     max_waiting: int = 20_000
     """Records of one partition that may wait in its queue (`queued`)."""

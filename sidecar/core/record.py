@@ -75,10 +75,12 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     weight: int = RECORD_COST
     """The bytes that the record counts for while it is held in memory: the result of `weight_of`, computed once."""
     again: int = 0
-    """Retries made in place, in ordered mode and after a nack. They are counted only in memory."""
+    """Retries made in place, in ordered mode. They are counted only in memory."""
     failed_at_ms: int = 0
     """When the first attempt failed that was followed by one in place, epoch ms; 0 if there is none."""
 
+    nacks: int = 0
+    """How often the service has nacked the record; counted only in memory, and no retry."""
     postponed_at_ms: int = 0
     """When the service postponed the record first since its last failure, epoch ms; 0 if it did not, or if the copy
     says so (`retry_state.postponed_at`)."""
@@ -104,13 +106,23 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         return self.again + (0 if self.retry_state is None else self.retry_state.times)
 
     @property
+    def is_fresh_here(self) -> bool:
+        """Whether it was neither tried in place nor nacked since it was read."""
+        return self.again == 0 and self.nacks == 0
+
+    @property
     def memory_only(self) -> bool:
-        """Whether memory alone knows of its tries in place, or of a postponement: fetched again it would lack them."""
-        return self.again > 0 or self.postponed_at_ms > 0
+        """Whether memory alone knows of its tries in place, its nacks, or a postponement: fetched again it would lack
+        them."""
+        return not self.is_fresh_here or self.postponed_at_ms > 0
 
     def tried(self, now_ms: int) -> Record:
         """Return the record for its next attempt, after one in place that failed at wall time `now_ms` (epoch ms)."""
         return replace(self, again=self.again + 1, failed_at_ms=self.failed_at_ms or now_ms, postponed_at_ms=0)
+
+    def nacked(self) -> Record:
+        """Return the record after one more nack."""
+        return replace(self, nacks=self.nacks + 1)
 
     def untried(self) -> Record:
         """Return the record without the retries that were made in place."""

@@ -47,7 +47,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.agenda import Agenda
-from reconsume.sidecar.core.decide import Postpone, RetryInPlace, dead_letter_crashing, decide
+from reconsume.sidecar.core.decide import NackWait, Postpone, RetryInPlace, dead_letter_crashing, decide
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.outbox import Commits
 from reconsume.sidecar.core.outcome import Cancelled, NotSent, Outcome
@@ -568,7 +568,7 @@ class SuspectGate:
         suspicion.out.remove(record.offset)
         if not isinstance(outcome, NotSent | Cancelled):
             decision = decide(record, outcome, self._calls.policy(), now.wall_ms)
-            comes_again = isinstance(decision, Wait | Postpone | RetryInPlace)
+            comes_again = isinstance(decision, Wait | Postpone | NackWait | RetryInPlace)
             is_marked = suspicion.mark == record.offset
             suspicion.suspects.clear(record.offset, comes_again=comes_again, was_alone=is_marked)
         if suspicion.mark == record.offset:

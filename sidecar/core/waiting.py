@@ -203,11 +203,11 @@ class WaitingRecords:
         source, entries = partition.source, partition.offsets.entries
         taken = [entries[record.offset] for record in self.ready.take_back(source)]
         for entry in entries.values():
-            if entry.where is DELAYED and entry.record is not None and not entry.record.again:
+            if entry.where is DELAYED and entry.record is not None and entry.record.is_fresh_here:
                 self.end_delay(entry)
                 taken.append(entry)
         if stopped and partition.offsets.stopped:
-            going = {record.offset for record in self.stopped_by_gates(partition) if not record.again}
+            going = {record.offset for record in self.stopped_by_gates(partition) if record.is_fresh_here}
             partition.offsets.stopped = [offset for offset in partition.offsets.stopped if offset not in going]
             taken += [entries[offset] for offset in going]
         return taken + self._shed(partition, {entry.offset for entry in taken})

@@ -49,6 +49,7 @@ REASONS = frozenset(
         "missing-verdict",
         "retry-asked",
         "lease-expired",
+        "released",
         "nacked",
         "postponed",
         "dead-letter-asked",

@@ -362,8 +362,6 @@ class Sidecar:
 
     def _retried_heads(self) -> list[InPlaceTold]:
         """Return the records that block others while they are retried in place."""
-        if self._settings.deliver.order == "none":
-            return []  # they were nacked, and block nothing
         return [head.shown() for runner in self._runners for head in runner.lane.shown.retried_heads()]
 
     def _overdue(self) -> int:

@@ -121,8 +121,8 @@ class Subscription(Section):
     tags: str = setting(
         "*",
         (
-            "Which records are delivered, by their header TAGS (`tags_header`): `*` for all, or tags joined by `||`. The others "
-            "are passed over and never retried."
+            "Which records are delivered, by their header TAGS (`tags_header`): `*` for all, or tags joined by `||`. "
+            "The others are passed over and never retried."
         ),
         TAGS,
     )
@@ -194,8 +194,8 @@ class Batch(Section):
     max_wait: int = setting(
         "0s",
         (
-            "How long a batch of a topic waits to be filled; 0s sends what is there at once, so that a quiet topic is not "
-            "delayed."
+            "How long a batch of a topic waits to be filled; 0s sends what is there at once, so that a quiet topic is "
+            "not delayed."
         ),
         duration("0s", "450s"),
     )

@@ -64,7 +64,7 @@ CHOOSERS = (
 )
 """Settings that choose the mode, or whether a part runs at all: their default says which, wherever it is written."""
 OF_BATCHES = ("deliver.batch.max_bytes", "deliver.batch.on_failure", "deliver.batch.max_wait", "deliver.batch.mix")
-OF_PULL = ("pull.min_invisible", "pull.max_leased")
+OF_PULL = ("pull.min_invisible", "pull.max_leased", "pull.nack_max_times")
 OF_ORDER = (
     "retry.ordered_interval",
     "retry.ordered_max_times",

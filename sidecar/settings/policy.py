@@ -31,6 +31,7 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         instance=instance,
         in_place=in_place_of(settings),
         nack_delay_ms=settings.retry.nack_redelivery_delay,
+        nack_max_times=settings.pull.nack_max_times,
         relay=deliver.mode == "relay",
         broadcast=deliver.broadcast,
         traced=settings.tracing.enabled,

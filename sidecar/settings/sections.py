@@ -317,6 +317,14 @@ class Pull(Section):
         ),
         whole(1, 65_536),
     )
+    nack_max_times: int | None = setting(
+        None,
+        (
+            "How often a record may be nacked; one more nack makes a dead letter, `nacked`. Memory alone counts them, "
+            "apart from the retries. null: no limit."
+        ),
+        whole(0, 1_000_000).or_null(),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

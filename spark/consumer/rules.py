@@ -216,10 +216,11 @@ OF_TOPIC = ("name", "tags", "path", "timeout", "concurrency", "content_type", "r
 def rules_from(file: str | Path, *, name: str) -> Rules:
     """Return the rules of the group whose configuration is in a file, such as `reconsume.yaml`, and in its `base`.
 
-    They are those that `build_rules` makes of its `group`, `topics` with their `tags`, `tags_header`, `topic_prefix` and `retry`, and
-    of `rate`, `group_rate` and `failure_text` of `deliver`. Nothing else of it is used; variables of the environment
-    are not read. `name` is as in `build_rules`. Any mode of delivery will do, since a sidecar and Spark queries of one
-    group may have one file; in modes other than `spark`, `failure_text` is `message`, unless it is `none`.
+    They are those that `build_rules` makes of its `group`, `topics` with their `tags`, `tags_header`,
+    `topic_prefix` and `retry`, and of `rate`, `group_rate` and `failure_text` of `deliver`. Nothing else of it is
+    used; variables of the environment are not read. `name` is as in `build_rules`. Any mode of delivery will do,
+    since a sidecar and Spark queries of one group may have one file; in modes other than `spark`, `failure_text` is
+    `message`, unless it is `none`.
 
     Raises ValueError, with one sentence that names the file, if a key is unknown, a value is not valid, or the group is
     one that no Spark query can consume: in order, by broadcast, or with `retry.understand`. Raises OSError if a file

@@ -62,7 +62,14 @@ def explained(tmp_path: Path, reason: str, *sets: str) -> tuple[list[str], list[
         ("http-413", BATCH, BY_LADDER, "in halves"),
         ("http-500", (*BATCH, "deliver.batch.on_failure=split"), BY_LADDER, "in halves"),
         ("http-422", (*PULL,), BY_LADDER, ""),
-        ("nacked", (*PULL, "retry.nack_redelivery_delay=30s"), ["0s", "30s", "30s", "0s"], ""),
+        ("nacked", (*PULL, "retry.nack_redelivery_delay=30s"), NO_ROW, "comes back after 30s; no retry is used up"),
+        (
+            "nacked",
+            (*PULL, "retry.nack_redelivery_delay=30s", "pull.nack_max_times=2"),
+            ["0s", "30s", "30s", "0s"],
+            "",
+        ),
+        ("released", PULL, ["0s", "0s", "0s", "0s"], "waits for no ladder"),
         ("lease-expired", PULL, ["0s", "0s", "0s", "0s"], "waits for no ladder"),
     ],
 )

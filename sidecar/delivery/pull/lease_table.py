@@ -21,14 +21,15 @@ A forgotten lease is answered as `expired`, whatever its end was."""
 
 
 class LeaseEnd(IntEnum):
-    """The ways in which a lease can end. The first four are verdicts of the service."""
+    """The ways in which a lease can end. The first five are verdicts of the service."""
 
     ACKED = 1
     NACKED = 2
     RETRIED = 3
     CONDEMNED = 4
-    EXPIRED = 5
-    FENCED = 6
+    RELEASED = 5
+    EXPIRED = 6
+    FENCED = 7
 
 
 class HandleStatus(StrEnum):

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
 from reconsume.sidecar.core.counters import Histogram
-from reconsume.sidecar.core.outcome import CANCELLED, EXPIRED, WITHDRAWN, Outcome
+from reconsume.sidecar.core.outcome import CANCELLED, EXPIRED, WITHDRAWN, Outcome, released
 from reconsume.sidecar.core.pace.rates import DeliveryLimits
 from reconsume.sidecar.core.ports import Reply
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
@@ -120,15 +120,18 @@ class PullQueue:
         self._set_alarm()
         return [Received(self._handle(lease), lease.record) for lease in leases]
 
-    def settle(self, handle: str, verdict: LeaseEnd, outcome: Outcome) -> HandleStatus:
-        """End a lease by a verdict of the service, which means `outcome`. The same verdict again is harmless."""
+    def settle(self, handle: str, verdict: LeaseEnd, outcome: Outcome | None) -> HandleStatus:
+        """End a lease by a verdict of the service, which means `outcome`. The same verdict again is harmless.
+
+        None: the record is given back, and is due when the lease would have ended.
+        """
         now = self._now()
         number = self._handles.decode(handle)
         if isinstance(number, HandleStatus):
             return self._told(number)
         status, lease = self._table.settle(number, verdict)
         if lease is not None:
-            self._end(lease, outcome, now)
+            self._end(lease, outcome or released(max(0, lease.until - now.steady_ms)), now)
         return self._told(status)
 
     def change(self, handle: str, invisible: int) -> str | HandleStatus:

@@ -2,10 +2,10 @@
 
 A batch is *formed* until it is full, has waited long enough, or the dispatcher can give no more records. Then it waits
 until one more request may be in flight; usually it need not wait. Each main topic has batches of its own; with
-`deliver.batch.mix` those share them whose requests do not differ, by path or timeout (`topic_call.py`). Records that are not sent can be recalled. So a
-request never holds records of two assignments of one partition. `pool.py` decides how a request is sent and what its
-loss means; `batch_request.py` halves a batch that is refused as a whole. The outcome of a request is that of each of
-its records, unless the answer has one for each (`batch_verdicts.py`).
+`deliver.batch.mix` those share them whose requests do not differ, by path or timeout (`topic_call.py`). Records that
+are not sent can be recalled. So a request never holds records of two assignments of one partition. `pool.py` decides
+how a request is sent and what its loss means; `batch_request.py` halves a batch that is refused as a whole. The outcome
+of a request is that of each of its records, unless the answer has one for each (`batch_verdicts.py`).
 """
 
 from __future__ import annotations

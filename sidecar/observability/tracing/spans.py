@@ -93,10 +93,8 @@ def end(span: Span, outcome: Outcome) -> None:
     """Set the outcome of an attempt on its span, and end the span."""
     span.set_attribute("reconsume.outcome", label_of(outcome))
     match outcome:
-        case Failed(reason=reason) | Rejected(reason=reason):
+        case Failed(reason=reason) | Rejected(reason=reason) | Expired(reason=reason):
             _fail(span, reason)
-        case Expired():
-            _fail(span, "lease-expired")
         case _:
             pass
     span.end()

@@ -25,12 +25,15 @@ from tests.support.sidecar.process import Exit
 GOOD = 300
 LEASE = "2s"
 NACK_DELAY = 1_000
+ON_ITS_WAY = 500
+"""ms at most: a lease runs from the sidecar's answer on, the ledger from its arrival."""
 CASES = (
     "expires",
     "expires-always",
     "nacks",
     "nacks-always",
     "nacks-then-expires",
+    "releases",
     "changes",
     "delay",
     "hops",
@@ -67,10 +70,14 @@ class Worker:
 
     def _answer(self, one: Got) -> None:
         match one.name, one.times:
-            case ("expires-always", _) | ("expires", 0) | ("nacks-then-expires", 1):
+            case ("expires-always", _) | ("expires", 0):
                 return
-            case ("nacks-always", _) | ("nacks" | "nacks-then-expires", 0):
+            case "nacks-then-expires", 0 if one.nacks == 1:
+                return
+            case name, 0 if name == "nacks-always" or (name.startswith("nacks") and not one.nacks):
                 told = self.puller.nack(one)[0]
+            case "releases", 0:
+                told = self.puller.release(one)[0]
             case "changes", 0:
                 changed = self.puller.change(one, "20s")
                 assert isinstance(changed, Got)
@@ -84,13 +91,14 @@ class Worker:
                 told = self.puller.later(one, level=2)
             case "ladder", 0:
                 told = self.puller.later(one)
-            case "level-minus-one", _:
-                told = self.puller.later(one, level=-1)
-            case "dead-letter", _:
-                told = self.puller.dead_letter(one, "bad-sku")
             case _:
-                told = self.puller.ack(one)[0]
+                told = self._end(one)
         assert told == "ok", one
+
+    def _end(self, one: Got) -> str:
+        if one.name == "level-minus-one":
+            return self.puller.later(one, level=-1)
+        return self.puller.dead_letter(one, "bad-sku") if one.name == "dead-letter" else self.puller.ack(one)[0]
 
 
 class Run(NamedTuple):
@@ -119,7 +127,11 @@ class Run(NamedTuple):
 def run(new_group: FreshGroup, start_sidecar: StartSidecar, folder: Path) -> Run:
     group = create_group(new_group(), partitions=3)
     ledger = Ledger(folder / "pull-ledger.jsonl")
-    overrides = {**PULL, "retry": {"nack_redelivery_delay": f"{NACK_DELAY}ms"}}
+    overrides = {
+        **PULL,
+        "retry": {"nack_redelivery_delay": f"{NACK_DELAY}ms"},
+        "pull": {**PULL["pull"], "nack_max_times": 2},
+    }
     sidecar = start_sidecar(group, "", overrides=overrides)
     records = [Out(b"good:%d" % number, b"k%d" % (number % 7)) for number in range(GOOD)]
     records += [Out(name.encode(), b"key", (("a", b"1"), ("a", None), ("é", b""))) for name in CASES]
@@ -129,10 +141,12 @@ def run(new_group: FreshGroup, start_sidecar: StartSidecar, folder: Path) -> Run
         for out, (partition, offset) in zip(records, places, strict=True)
     }
     wanted = len(records) - len(DEAD)
-    final = {(ids[case], 2) for case in ("expires-always", "nacks-always")}
+    final = {(ids["expires-always"], 2)}
 
     def done() -> bool:
-        return len(ledger.taken()) == wanted and final <= {(d.id, d.times) for d in ledger.deliveries()}
+        deliveries = ledger.deliveries()
+        nacked = sum(delivery.id == ids["nacks-always"] for delivery in deliveries)
+        return len(ledger.taken()) == wanted and nacked == 3 and final <= {(d.id, d.times) for d in deliveries}
 
     Worker(Puller(sidecar, ledger)).work(done, 40)
     await_quiet(group, 20)
@@ -145,7 +159,7 @@ def run(new_group: FreshGroup, start_sidecar: StartSidecar, folder: Path) -> Run
 def test_every_record_is_committed_or_dead_and_counted_exactly(run: Run) -> None:
     total = len(run.ids)
     assert (run.report.committed, run.report.dead_lettered, run.report.waiting) == (total - len(DEAD), len(DEAD), 0)
-    assert run.report.duplicates == 0
+    assert run.report.duplicates == 4, "nacked records come back with the same count"
     assert run.end.code == 0
 
 
@@ -154,8 +168,7 @@ def test_an_expired_lease_is_one_failure_and_due_at_once_on_the_ready_topic(run:
     first, second = run.deliveries("expires")
     assert (copy.topic, copy.times) == (run.evidence.group.names.ready, 1)
     assert copy.ours[wire.RETRY_REASON] == b"lease-expired"
-    on_its_way = 500  # ms at most: the lease runs from the sidecar's answer on, the ledger from its arrival
-    assert first.received + 2_000 - on_its_way <= copy.due <= second.received
+    assert first.received + 2_000 - ON_ITS_WAY <= copy.due <= second.received
     assert run.times("expires") == [0, 1]
 
 
@@ -168,22 +181,30 @@ def test_a_lease_that_expires_each_time_ends_in_the_dlq_after_the_last_retry(run
 def test_a_nack_writes_nothing_and_comes_back_after_its_delay_at_the_next_third(run: Run) -> None:
     assert run.copies("nacks") == []
     first, second = run.deliveries("nacks")
-    assert (first.times, second.times) == (0, 1)
+    assert (first.times, second.times) == (0, 0)
     assert first.answered is not None
     assert second.received >= first.answered + NACK_DELAY - GRAIN
 
 
-def test_nacks_are_limited_by_the_retries(run: Run) -> None:
+def test_nacks_have_a_limit_of_their_own_and_use_up_no_retry(run: Run) -> None:
     (dead,) = run.dead("nacks-always")
-    assert run.times("nacks-always") == [0, 1, 2]
+    assert run.times("nacks-always") == [0, 0, 0]
     assert run.copies("nacks-always") == []
-    assert (dead.times, dead.ours[wire.RETRY_REASON]) == (2, b"nacked")
+    assert (dead.times, dead.ours[wire.RETRY_REASON]) == (0, b"nacked")
 
 
-def test_a_failure_counts_on_from_the_nacks_before_it(run: Run) -> None:
+def test_a_failure_behind_a_nack_is_the_first_one(run: Run) -> None:
     (copy,) = run.copies("nacks-then-expires")
-    assert copy.times == 2
-    assert run.times("nacks-then-expires") == [0, 1, 2]
+    assert copy.times == 1
+    assert run.times("nacks-then-expires") == [0, 0, 1]
+
+
+def test_a_released_record_is_a_failure_and_due_when_its_lease_would_have_ended(run: Run) -> None:
+    (copy,) = run.copies("releases")
+    first, second = run.deliveries("releases")
+    assert (copy.times, copy.ours[wire.RETRY_REASON]) == (1, b"released")
+    assert first.received + 2_000 - ON_ITS_WAY <= copy.due <= second.received
+    assert run.times("releases") == [0, 1]
 
 
 def test_a_lease_that_was_prolonged_outlives_its_first_end(run: Run) -> None:

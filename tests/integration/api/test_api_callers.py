@@ -43,7 +43,7 @@ CALLS = {
         *("GET /v1/view/messages", "GET /v1/view/messages/{id:path}", "GET /v1/view/stats"),
     },
     Caller.SERVICE: {
-        *("POST /drain", "POST /v1/retry", "POST /v1/receive", "POST /v1/ack", "POST /v1/nack"),
+        *("POST /drain", "POST /v1/retry", "POST /v1/receive", "POST /v1/ack", "POST /v1/nack", "POST /v1/release"),
         *("POST /v1/change-invisible", "POST /v1/reconsume-later", "POST /v1/dead-letter"),
     },
     Caller.OPERATOR: {"POST /v1/holds", "DELETE /v1/holds/{id}", "POST /v1/settle"},

@@ -78,7 +78,7 @@ def test_a_handle_of_another_sidecar_is_fenced(api: PullApi, name: str) -> None:
     with pull_api() as other:
         other.add(0)
         handle = other.receive_one()
-    fields = {"handles": [handle]} if name in ("ack", "nack") else {"handle": handle}
+    fields = {"handles": [handle]} if name in ("ack", "nack", "release") else {"handle": handle}
     if name == "change-invisible":
         fields["invisible"] = "30s"
     answer = api.call(name, fields)

@@ -26,6 +26,7 @@ class Got(NamedTuple):
     times: int
     value: bytes | None
     number: int
+    nacks: int = 0
 
     @property
     def name(self) -> str:
@@ -71,6 +72,10 @@ class Puller:
         """Nack records; the status of each."""
         return self._all("nack", KEPT, got)
 
+    def release(self, *got: Got) -> list[str]:
+        """Give records back; the status of each."""
+        return self._all("release", FAILED, got)
+
     def later(self, got: Got, **wish: object) -> str:
         """Ask for a retry later; the handle's status."""
         return self._one("reconsume-later", got, wish)
@@ -106,7 +111,7 @@ class Puller:
     def _got(self, one: dict[str, Any]) -> Got:
         key, value = (_bytes(one[f"{name}_base64"]) for name in ("key", "value"))
         delivery = Delivery(0, _now(), one["id"], one["times"], one["redrives"], one["idempotency_key"], key, value, ())
-        return Got(one["handle"], one["id"], one["times"], value, self.ledger.received(delivery))
+        return Got(one["handle"], one["id"], one["times"], value, self.ledger.received(delivery), one["nacks"])
 
     def _says(self, one: Got, answer: str, means: str) -> None:
         self.ledger.answered(one.number, answer, means, _now())

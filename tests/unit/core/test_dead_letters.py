@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconsume.sidecar.core.decide import dead_letter_crashing, dead_letter_unreadable, decide
-from reconsume.sidecar.core.outcome import EXPIRED, NACKED, Failed, Outcome, Rejected
+from reconsume.sidecar.core.outcome import EXPIRED, Failed, Outcome, Rejected, released
 from reconsume.sidecar.core.record import Record
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.transitions import DeadLetter, Hop, Wait, after_wait
@@ -32,7 +32,7 @@ def test_a_last_failure_is_told_with_its_text() -> None:
 
 def test_the_end_of_a_lease_has_a_reason_and_no_text() -> None:
     assert dead(EXPIRED) == DeadLetter(last("lease-expired"), "lease-expired", 4)
-    assert dead(NACKED) == DeadLetter(last("nacked"), "nacked", 4)
+    assert dead(released(1_000)) == DeadLetter(last("released"), "released", 4)
 
 
 def test_a_record_that_crashed_its_pods_says_how_often() -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.decide import (
     LEAVE_UNCOMMITTED,
     Decision,
+    NackWait,
     Postpone,
     RetryInPlace,
     dead_letter_unreadable,
@@ -30,6 +31,7 @@ from reconsume.sidecar.core.outcome import (
     Rejected,
     Throttled,
     label_of,
+    released,
 )
 from reconsume.sidecar.core.policy import InPlace, Policy
 from reconsume.sidecar.core.progress import Progress
@@ -334,11 +336,6 @@ def test_in_broadcast_a_failure_ends_a_record(outcome: Failed) -> None:
     assert decide(record(), outcome, BROADCAST, WALL) == DONE
 
 
-def test_in_broadcast_a_nack_beyond_the_most_ends_a_record() -> None:
-    assert isinstance(decide(record(), NACKED, replace(BROADCAST, max_reconsume_times=1), WALL), RetryInPlace)
-    assert decide(record(), NACKED, BROADCAST, WALL) == DONE
-
-
 @pytest.mark.parametrize("special", [in_place(), policy(ladder=(1_000,), queued=True)])
 def test_an_ordered_record_that_is_postponed_waits_in_memory(special: Policy) -> None:
     assert decide(record(), Postponed(900_000), special, WALL) == Postpone(900_000)
@@ -362,7 +359,7 @@ def test_a_nack_and_an_expired_lease_follow_the_rules_for_their_reasons() -> Non
     assert dead(decide(record(), NACKED, ends, WALL))[0] == "nacked"
     assert dead(decide(record(), EXPIRED, ends, WALL))[0] == "lease-expired"
     more = replace(policy(retries=0), retry_rules=(rule("nacked", topics=("orders",)),))
-    assert isinstance(decide(record(), NACKED, more, WALL), RetryInPlace)
+    assert isinstance(decide(record(), NACKED, more, WALL), NackWait)
 
 
 # --- A postponed record comes again uncounted, from memory or from a level topic that says since when ----------------
@@ -490,18 +487,27 @@ def test_the_expiry_after_the_last_retry_goes_to_the_dlq() -> None:
     assert (decision.retry_state.times, decision.reason, decision.deliveries) == (3, "lease-expired", 4)
 
 
-def test_an_expiry_counts_on_from_the_nacks_before_it() -> None:
-    decision = decide(replace(record(), again=2), EXPIRED, policy(), WALL)
+def test_a_nack_is_no_retry_for_what_comes_after_it() -> None:
+    decision = decide(replace(record(life=life(1)), nacks=2), EXPIRED, policy(), WALL)
     assert isinstance(decision, Retry)
-    assert decision.retry_state.times == 3
+    assert decision.retry_state.times == 2
 
 
-def test_a_nack_writes_nothing_until_the_retries_are_used_up() -> None:
-    assert isinstance(decide(record(), NACKED, policy(retries=2), WALL), RetryInPlace)
-    assert isinstance(decide(replace(record(), again=1), NACKED, policy(retries=2), WALL), RetryInPlace)
-    decision = decide(replace(record(life=life(1)), again=1), NACKED, policy(retries=2), WALL)
+def test_a_nack_writes_nothing_until_its_own_limit() -> None:
+    assert isinstance(decide(replace(record(life=life(2)), nacks=1_000), NACKED, policy(retries=2), WALL), NackWait)
+    limited = replace(policy(retries=2), nack_max_times=2)
+    assert isinstance(decide(replace(record(), nacks=1), NACKED, limited, WALL), NackWait)
+    decision = decide(replace(record(life=life(1)), nacks=2), NACKED, limited, WALL)
     assert isinstance(decision, DeadLetter)
-    assert (decision.retry_state.times, decision.reason, decision.retry_state.reason) == (2, "nacked", "nacked")
+    assert (decision.retry_state.times, decision.reason, decision.retry_state.reason) == (1, "nacked", "nacked")
+
+
+def test_a_released_record_is_due_when_its_lease_would_have_ended() -> None:
+    decision = decide(record(), released(7_500), policy(), WALL)
+    assert isinstance(decision, Retry)
+    state = decision.retry_state
+    assert (state.times, state.due_at, state.reason) == (1, WALL + 7_500, "released")
+    assert isinstance(decide(record(life=life(3)), released(7_500), policy(retries=3), WALL), DeadLetter)
 
 
 @pytest.mark.parametrize(("now", "wait"), [(0, 60_000), (1, 79_999), (19_999, 60_001), (20_000, 60_000)])

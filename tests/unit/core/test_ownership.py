@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from reconsume.sidecar.core.decide import LeaveUncommitted, RetryInPlace, decide_draining
+from reconsume.sidecar.core.decide import LeaveUncommitted, NackWait, decide_draining
 from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.outbox import UNANSWERED_MS
 from reconsume.sidecar.core.outcome import (
@@ -352,7 +352,7 @@ def test_a_record_that_the_service_itself_sends_to_the_dlq_goes_there_during_a_d
         (LOST, LeaveUncommitted),
         (Failed("timeout", "", "timeout"), Retry),
         (EXPIRED, Retry),
-        (NACKED, RetryInPlace),
+        (NACKED, NackWait),
         (Failed("retry-asked", level=-1), DeadLetter),
         (Rejected("bad-sku"), DeadLetter),
     ],
@@ -363,7 +363,7 @@ def test_only_a_connection_that_is_lost_means_something_else_while_retries_are_l
     assert isinstance(decide_draining(record(0), outcome, policy(), WALL), made)
 
 
-@pytest.mark.parametrize("outcome", [BAD, Failed("timeout", "", "timeout"), EXPIRED, NACKED])
+@pytest.mark.parametrize("outcome", [BAD, Failed("timeout", "", "timeout"), EXPIRED])
 def test_no_failure_is_the_last_one_during_a_drain(outcome: Outcome) -> None:
     assert isinstance(decide_draining(record(0), outcome, LAST, WALL), LeaveUncommitted)
     ordered = replace(policy(), in_place=InPlace(max_times=0))

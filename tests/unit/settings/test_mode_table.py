@@ -91,6 +91,7 @@ HAS_EFFECT: dict[str, str] = {
     "retry.understand": "push batch pull relay",
     "pull.min_invisible": "pull",
     "pull.max_leased": "pull",
+    "pull.nack_max_times": "pull",
     "topic_prefix": "push batch place ladder pull relay spark",
     "api.listen": SIDECARS,
     "api.token_file": SIDECARS,
@@ -114,6 +115,7 @@ HAS_EFFECT: dict[str, str] = {
     "log.format": EVERY,
 }
 SAMPLES: dict[str, object] = {
+    "pull.nack_max_times": 3,
     "kafka_secret": "/run/secrets/user",
     "deliver.url": "http://127.0.0.1:8080/events",
     "deliver.health_url": "http://127.0.0.1:8080/health",

@@ -22,6 +22,7 @@ from reconsume.topics.levels import (
     level_delays,
     longest_fit,
     numbered,
+    shortest_wait,
 )
 
 DELAYS = st.integers(1, LONGEST)
@@ -304,3 +305,9 @@ def test_hops_are_what_a_record_does_one_level_at_a_time(delay: int, levels: tup
         assert level == longest_fit(remaining, levels)
         remaining -= level
     assert longest_fit(remaining, levels) is None
+
+
+@given(level=st.integers(1_000, LONGEST))
+def test_the_shortest_wait_of_a_level_fits_it_and_no_shorter_one_does(level: int) -> None:
+    assert longest_fit(shortest_wait(level), (level,)) == level
+    assert longest_fit(shortest_wait(level) - 1, (level,)) is None

@@ -70,7 +70,7 @@ def test_a_copy_is_judged_by_its_main_topic_and_not_by_the_topic_that_it_waited_
 
 @pytest.mark.parametrize(("reason", "outcome"), [("lease-expired", LEASE_EXPIRED), ("nacked", NACKED)])
 def test_leases_that_expire_and_records_that_are_nacked_have_rules_as_well(reason: str, outcome: object) -> None:
-    last = replace(policy(), retry_rules=(RetryRule("once", (), (reason,), LADDER, 0),))
+    last = replace(policy(), retry_rules=(RetryRule("once", (), (reason,), LADDER, 0, dead_letter=True),))
     dead = decide(record(), outcome, last, WALL)  # type: ignore[arg-type]
     assert isinstance(dead, DeadLetter)
     assert dead.reason == reason

@@ -15,7 +15,7 @@ from reconsume.sidecar.delivery.pull.lease_table import HandleStatus, Lease, Lea
 from tests.sim.samples import ORDERS, record
 
 OTHER = Partition("orders", 1)
-VERDICTS = (LeaseEnd.ACKED, LeaseEnd.NACKED, LeaseEnd.RETRIED, LeaseEnd.CONDEMNED)
+VERDICTS = (LeaseEnd.ACKED, LeaseEnd.NACKED, LeaseEnd.RETRIED, LeaseEnd.CONDEMNED, LeaseEnd.RELEASED)
 PLENTY = 1 << 30
 
 
