@@ -34,15 +34,9 @@ USUAL_WAIT_MS = 10_000
 RECEIVE = "/v1/receive"
 PATHS = ("receive", "ack", "nack", "release", "change-invisible", "reconsume-later", "dead-letter")
 
-OVER = {
-    HandleStatus.EXPIRED: "The lease has expired: this call has changed nothing, and the record is delivered again.",
-    HandleStatus.FENCED: "The handle does not speak for the record any more: this call has changed nothing.",
-    HandleStatus.UNKNOWN: "This is no handle of this sidecar.",
-}
-
 
 class PullCalls:
-    """The endpoints of pull mode.
+    """The endpoints of pull mode. Each but `receive` takes `handles`, and returns an entry for each of them.
 
     `group`: whose records these are, for `idempotency_key`. `shortest`: the shortest invisible duration that a caller
     may ask for, in ms. `most_waiting`: callers that may wait. `outputs`: where records may go that an ack asks to be
@@ -107,37 +101,33 @@ class PullCalls:
         return self._settle_all(fields.handles(), LeaseEnd.RELEASED, None)
 
     async def change_invisible(self, request: Request) -> Response:
-        """Change the end of a lease, counted from this call."""
-        fields = await read_fields(request, ("handle", "invisible"))
-        handle = fields.handle()
-        changed = self._leases.change(handle, fields.duration("invisible", self._shortest, LONGEST_INVISIBLE))
-        return _refusal(handle, changed) if isinstance(changed, HandleStatus) else json_answer({"handle": changed})
+        """Change the end of leases, counted from this call. Each has a new handle then."""
+        fields = await read_fields(request, ("handles", "invisible"))
+        handles = fields.handles()
+        invisible = fields.duration("invisible", self._shortest, LONGEST_INVISIBLE)
+        return _answer_of([self._change(handle, invisible) for handle in handles])
 
     async def reconsume_later(self, request: Request) -> Response:
         """Spend one retry. Delay, level, reason and expires are read as leniently as in the answer to a push."""
-        fields = await read_fields(request, ("handle", "delay", "level", "reason", "expires"))
+        fields = await read_fields(request, ("handles", "delay", "level", "reason", "expires"))
         said = VerdictFields("retry", fields["delay"], fields["level"], fields["reason"], fields["expires"])
-        return self._settle(fields.handle(), LeaseEnd.RETRIED, verdict_of(said))
+        return self._settle_all(fields.handles(), LeaseEnd.RETRIED, verdict_of(said))
 
     async def dead_letter(self, request: Request) -> Response:
-        """Send a record to the DLQ."""
-        fields = await read_fields(request, ("handle", "reason"))
-        return self._settle(
-            fields.handle(), LeaseEnd.CONDEMNED, verdict_of(VerdictFields("dead-letter", reason=fields["reason"]))
-        )
-
-    def _settle(self, handle: str, verdict: LeaseEnd, outcome: Outcome) -> Response:
-        status = self._leases.settle(handle, verdict, outcome)
-        if status is not HandleStatus.OK:
-            return _refusal(handle, status)
-        return json_answer({"handle": handle, "status": status})
+        """Send records to the DLQ."""
+        fields = await read_fields(request, ("handles", "reason"))
+        said = VerdictFields("dead-letter", reason=fields["reason"])
+        return self._settle_all(fields.handles(), LeaseEnd.CONDEMNED, verdict_of(said))
 
     def _settle_all(self, handles: Sequence[str], verdict: LeaseEnd, outcome: Outcome | None) -> Response:
-        """Return what became of each handle."""
-        results = [{"handle": handle, "status": self._leases.settle(handle, verdict, outcome)} for handle in handles]
-        if any(one["status"] in (HandleStatus.EXPIRED, HandleStatus.FENCED) for one in results):
-            return _conflict("At least one lease was over; `handles` says what became of each.", results)
-        return json_answer({"handles": results})
+        settle = self._leases.settle
+        return _answer_of([{"handle": handle, "status": settle(handle, verdict, outcome)} for handle in handles])
+
+    def _change(self, handle: str, invisible: int) -> dict[str, str]:
+        changed = self._leases.change(handle, invisible)
+        if isinstance(changed, HandleStatus):
+            return {"handle": handle, "status": changed}
+        return {"handle": handle, "status": HandleStatus.OK, "new_handle": changed}
 
 
 def pull_routes(
@@ -178,11 +168,9 @@ async def _hang_up(request: Request) -> None:
         pass
 
 
-def _refusal(handle: str, status: HandleStatus) -> Response:
-    if status is HandleStatus.UNKNOWN:
-        return problem(404, OVER[status])
-    return _conflict(OVER[status], [{"handle": handle, "status": status}])
-
-
-def _conflict(detail: str, results: Sequence[Mapping[str, Any]]) -> Response:
-    return problem(409, detail, more={"handles": results})
+def _answer_of(entries: Sequence[Mapping[str, str]]) -> Response:
+    """Return what became of each handle: 409 if a lease was over."""
+    if any(entry["status"] in (HandleStatus.EXPIRED, HandleStatus.FENCED) for entry in entries):
+        detail = "At least one lease was over; `handles` says what became of each."
+        return problem(409, detail, more={"handles": entries})
+    return json_answer({"handles": entries})

@@ -56,12 +56,6 @@ class Fields:
             )
         return length
 
-    def handle(self) -> str:
-        value = self._values.get("handle")
-        if not is_handle(value):
-            raise RefusedError("handle must be a text: the handle of one record that was received.")
-        return str(value)
-
     def handles(self) -> list[str]:
         value = self._values.get("handles")
         if not isinstance(value, list) or not 1 <= len(value) <= MOST_HANDLES or not all(map(is_handle, value)):

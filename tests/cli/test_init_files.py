@@ -150,7 +150,7 @@ def test_the_placeholder_of_pull_acknowledges_json_and_retries_the_rest() -> Non
             server.shutdown()
     assert calls[0] == ("/v1/receive", {"max": 10, "invisible": "30s", "wait": "10s"})
     assert calls[1] == ("/v1/ack", {"handles": ["a"]})
-    assert calls[2] == ("/v1/reconsume-later", {"handle": "b", "reason": "no-json"})
+    assert calls[2] == ("/v1/reconsume-later", {"handles": ["b"], "reason": "no-json"})
 
 
 EDITED = """\

@@ -44,7 +44,7 @@ while True:
             if base64.b64decode(record["value_base64"] or "").startswith(b"{"):
                 call("ack", {"handles": [record["handle"]]})
             else:
-                call("reconsume-later", {"handle": record["handle"], "reason": "no-json"})
+                call("reconsume-later", {"handles": [record["handle"]], "reason": "no-json"})
     except OSError as error:
         print(f"the sidecar does not answer: {error}", flush=True)
         time.sleep(1)

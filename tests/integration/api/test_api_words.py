@@ -39,9 +39,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/ack": ACK,
     "/v1/nack": {"handles": ["h"]},
     "/v1/receive": {"max": 1, "invisible": "30s", "wait": "0s"},
-    "/v1/change-invisible": {"handle": "h", "invisible": "30s"},
-    "/v1/reconsume-later": {"handle": "h"},
-    "/v1/dead-letter": {"handle": "h"},
+    "/v1/change-invisible": {"handles": ["h"], "invisible": "30s"},
+    "/v1/reconsume-later": {"handles": ["h"]},
+    "/v1/dead-letter": {"handles": ["h"]},
 }
 
 

@@ -25,11 +25,11 @@ def test_a_lease_that_nobody_answers_expires_and_its_handle_with_it(api: PullApi
     api.add(0)
     handle = api.receive_one(invisible="100ms")
     assert api.until_ended(1) == [Ended(0, EXPIRED)]
-    for name in ("ack", "nack"):
-        answer = api.call(name, {"handles": [handle]})
+    for name in PATHS[1:]:
+        fields = {"invisible": "1m"} if name == "change-invisible" else {}
+        answer = api.call(name, {"handles": [handle], **fields})
         assert_refused(answer, 409)
         assert answer.json["handles"] == [{"handle": handle, "status": "expired"}]
-    assert_refused(api.call("change-invisible", {"handle": handle, "invisible": "1m"}), 409, "expired")
     assert len(api.ended) == 1
 
 
@@ -58,31 +58,48 @@ def test_an_ack_that_comes_before_a_late_timer_is_late_all_the_same(api: PullApi
 def test_a_changed_lease_has_a_new_handle_and_the_old_one_is_fenced(api: PullApi) -> None:
     api.add(0)
     old = api.receive_one(invisible="1h")
-    new = api.call("change-invisible", {"handle": old, "invisible": "2h"}).json["handle"]
-    assert new != old
+    (entry,) = api.call("change-invisible", {"handles": [old], "invisible": "2h"}).json["handles"]
+    new = entry.pop("new_handle")
+    assert (entry, new != old) == ({"handle": old, "status": "ok"}, True)
     assert api.call("ack", {"handles": [old]}).json["handles"] == [{"handle": old, "status": "fenced"}]
-    assert_refused(api.call("change-invisible", {"handle": old, "invisible": "2h"}), 409)
+    assert_refused(api.call("change-invisible", {"handles": [old], "invisible": "2h"}), 409)
     assert api.call("ack", {"handles": [new]}).status == 200
-    assert_refused(api.call("change-invisible", {"handle": new, "invisible": "2h"}), 409)
+    assert_refused(api.call("change-invisible", {"handles": [new], "invisible": "2h"}), 409)
     assert api.until_ended(1) == [Ended(0, COMMITTED)]
 
 
 def test_a_changed_lease_ends_by_its_new_time_alone(api: PullApi) -> None:
     api.add(0, 1)
     longer, shorter = (one["handle"] for one in api.receive(invisible="300ms"))
-    assert api.call("change-invisible", {"handle": longer, "invisible": "1h"}).status == 200
-    assert api.call("change-invisible", {"handle": shorter, "invisible": "600ms"}).status == 200
+    assert api.call("change-invisible", {"handles": [longer], "invisible": "1h"}).status == 200
+    assert api.call("change-invisible", {"handles": [shorter], "invisible": "600ms"}).status == 200
     begin = time.monotonic()
     assert api.until_ended(1) == [Ended(1, EXPIRED)]
     assert time.monotonic() - begin > 0.5
+
+
+def test_of_several_leases_each_has_its_own_new_handle_and_one_that_is_over_has_none(api: PullApi) -> None:
+    api.add(0, 1, 2)
+    first, second, third = (one["handle"] for one in api.receive())
+    assert api.call("ack", {"handles": [second]}).status == 200
+    answer = api.call("change-invisible", {"handles": [first, second, third], "invisible": "1h"})
+    assert_refused(answer, 409)
+    entries = answer.json["handles"]
+    assert [one["status"] for one in entries] == ["ok", "fenced", "ok"]
+    assert "new_handle" not in entries[1]
+    new = [entries[0]["new_handle"], entries[2]["new_handle"]]
+    assert [one["status"] for one in api.call("ack", {"handles": new}).json["handles"]] == ["ok", "ok"]
+    assert api.until_ended(3) == [Ended(offset, COMMITTED) for offset in range(3)]
 
 
 @pytest.mark.parametrize("invisible", ["99ms", "13h", 5, None])
 def test_a_lease_cannot_be_changed_out_of_bounds(api: PullApi, invisible: object) -> None:
     api.add(0)
     handle = api.receive_one()
-    assert_refused(api.call("change-invisible", {"handle": handle, "invisible": invisible}), 400, "invisible must be")
-    assert_refused(api.call("change-invisible", {"handle": handle}), 400, "invisible must be")
+    assert_refused(
+        api.call("change-invisible", {"handles": [handle], "invisible": invisible}), 400, "invisible must be"
+    )
+    assert_refused(api.call("change-invisible", {"handles": [handle]}), 400, "invisible must be")
     assert api.call("ack", {"handles": [handle]}).status == 200
 
 

@@ -10,7 +10,15 @@ from tests.support.service.pull_api import Ended, PullApi, pull_api
 from tests.support.service.pull_calls import GARBAGE, assert_refused
 
 
-@pytest.mark.parametrize(("name", "outcome"), [("ack", COMMITTED), ("nack", NACKED)])
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("ack", COMMITTED),
+        ("nack", NACKED),
+        ("reconsume-later", Failed("retry-asked", asked=True)),
+        ("dead-letter", Rejected("dead-letter-asked")),
+    ],
+)
 def test_a_verdict_on_several_handles_says_what_became_of_each(api: PullApi, name: str, outcome: object) -> None:
     api.add(0, 1)
     handles = [one["handle"] for one in api.receive()]
@@ -33,11 +41,6 @@ def test_one_lease_that_is_over_makes_a_conflict_and_the_others_count(api: PullA
     assert api.until_ended(2) == [Ended(0, NACKED), Ended(1, COMMITTED)]
 
 
-def test_unknown_handles_alone_are_no_conflict(api: PullApi) -> None:
-    answer = api.call("ack", {"handles": [GARBAGE]})
-    assert (answer.status, answer.json) == (200, {"handles": [{"handle": GARBAGE, "status": "unknown"}]})
-
-
 def test_a_handle_twice_in_one_call_is_harmless(api: PullApi) -> None:
     api.add(0)
     handle = api.receive_one()
@@ -55,22 +58,25 @@ def test_as_many_handles_as_one_receive_can_give_fit_into_one_call(api: PullApi)
     assert len(api.until_ended(1_024)) == 1_024
 
 
+NEEDED: dict[str, dict[str, object]] = {"change-invisible": {"invisible": "30s"}}
+
+
 @pytest.mark.parametrize("handles", [None, "x", [], [1], [""], ["x" * 257], ["x"] * 1_025, {"x": 1}])
-@pytest.mark.parametrize("name", ["ack", "nack"])
-def test_handles_must_be_a_list_of_handles(api: PullApi, name: str, handles: object) -> None:
-    assert_refused(api.call(name, {"handles": handles}), 400, "handles must be a list of 1 to 1024 handles")
+@pytest.mark.parametrize("name", PATHS[1:])
+def test_every_call_takes_a_list_of_handles(api: PullApi, name: str, handles: object) -> None:
+    answer = api.call(name, {"handles": handles, **NEEDED.get(name, {})})
+    assert_refused(answer, 400, "handles must be a list of 1 to 1024 handles")
 
 
-@pytest.mark.parametrize("name", ["change-invisible", "reconsume-later", "dead-letter"])
-@pytest.mark.parametrize("handle", [None, 5, "", ["x"], "x" * 257])
-def test_handle_must_be_a_handle(api: PullApi, name: str, handle: object) -> None:
-    assert_refused(api.call(name, {"handle": handle}), 400, "handle must be a text")
+@pytest.mark.parametrize("name", PATHS[1:])
+def test_a_single_handle_is_a_field_that_no_call_knows(api: PullApi, name: str) -> None:
+    assert_refused(api.call(name, {"handle": GARBAGE}), 400, "it knows handles")
 
 
-@pytest.mark.parametrize("name", ["change-invisible", "reconsume-later", "dead-letter"])
-def test_a_handle_that_is_none_of_ours_is_not_found(api: PullApi, name: str) -> None:
-    fields = {"invisible": "30s"} if name == "change-invisible" else {}
-    assert_refused(api.call(name, {"handle": GARBAGE, **fields}), 404, "This is no handle of this sidecar.")
+@pytest.mark.parametrize("name", PATHS[1:])
+def test_unknown_handles_alone_are_no_conflict(api: PullApi, name: str) -> None:
+    answer = api.call(name, {"handles": [GARBAGE], **NEEDED.get(name, {})})
+    assert (answer.status, answer.json) == (200, {"handles": [{"handle": GARBAGE, "status": "unknown"}]})
 
 
 @pytest.mark.parametrize("name", PATHS[1:])
@@ -78,10 +84,7 @@ def test_a_handle_of_another_sidecar_is_fenced(api: PullApi, name: str) -> None:
     with pull_api() as other:
         other.add(0)
         handle = other.receive_one()
-    fields = {"handles": [handle]} if name in ("ack", "nack", "release") else {"handle": handle}
-    if name == "change-invisible":
-        fields["invisible"] = "30s"
-    answer = api.call(name, fields)
+    answer = api.call(name, {"handles": [handle], **NEEDED.get(name, {})})
     assert_refused(answer, 409)
     assert answer.json["handles"] == [{"handle": handle, "status": "fenced"}]
     assert api.leases.fenced == 1
@@ -104,13 +107,14 @@ def test_reconsume_later_spends_a_retry_and_is_read_like_a_push_answer(
     api.add(0)
     handle = api.receive_one()
     for _ in range(2):
-        answer = api.call("reconsume-later", {"handle": handle, **fields})
-        assert (answer.status, answer.json) == (200, {"handle": handle, "status": "ok"})
+        answer = api.call("reconsume-later", {"handles": [handle], **fields})
+        assert (answer.status, answer.json) == (200, {"handles": [{"handle": handle, "status": "ok"}]})
     assert api.until_ended(1) == [Ended(0, outcome)]
 
 
 @pytest.mark.parametrize(("fields", "reason"), [({}, "dead-letter-asked"), ({"reason": "bad-sku"}, "bad-sku")])
-def test_dead_letter_refuses_a_record_for_good(api: PullApi, fields: dict[str, object], reason: str) -> None:
-    api.add(0)
-    assert api.call("dead-letter", {"handle": api.receive_one(), **fields}).status == 200
-    assert api.until_ended(1) == [Ended(0, Rejected(reason))]
+def test_dead_letter_refuses_records_for_good(api: PullApi, fields: dict[str, object], reason: str) -> None:
+    api.add(0, 1)
+    handles = [one["handle"] for one in api.receive()]
+    assert api.call("dead-letter", {"handles": handles, **fields}).status == 200
+    assert api.until_ended(2) == [Ended(0, Rejected(reason)), Ended(1, Rejected(reason))]

@@ -86,8 +86,8 @@ class Puller:
 
     def change(self, got: Got, invisible: str) -> Got | str:
         """Let the lease end later or sooner; the record with its new handle, or the old one's status."""
-        reply = self.call("change-invisible", {"handle": got.handle, "invisible": invisible})
-        return got._replace(handle=reply.json["handle"]) if reply.status == 200 else _status(reply)
+        (entry,) = self.call("change-invisible", {"handles": [got.handle], "invisible": invisible}).json["handles"]
+        return got._replace(handle=entry["new_handle"]) if entry["status"] == "ok" else str(entry["status"])
 
     def _all(self, name: str, means: str, got: tuple[Got, ...]) -> list[str]:
         for one in got:
@@ -102,8 +102,8 @@ class Puller:
 
     def _one(self, name: str, got: Got, wish: Mapping[str, object]) -> str:
         self._says(got, name, FAILED)
-        reply = self.call(name, {"handle": got.handle, **wish})
-        status = _status(reply)
+        (entry,) = self.call(name, {"handles": [got.handle], **wish}).json["handles"]
+        status: str = entry["status"]
         if status != "ok":
             self._says(got, f"{name}: {status}", BROKEN)
         return status
@@ -119,11 +119,6 @@ class Puller:
 
 def _reply(answer: http.client.HTTPResponse) -> Reply:
     return Reply(answer.status, answer.read())
-
-
-def _status(reply: Reply) -> str:
-    status: str = reply.json["status"] if reply.status == 200 else reply.json["handles"][0]["status"]
-    return status
 
 
 def _bytes(text: str | None) -> bytes | None:

@@ -48,9 +48,9 @@ def test_a_pushed_order_is_answered_by_its_status_and_a_header_where_that_says_m
 
 def test_a_leased_order_is_answered_by_a_call() -> None:
     assert saying(OK, "h") == ("/v1/ack", {"handles": ["h"]})
-    assert saying(BROKEN, "h") == ("/v1/reconsume-later", {"handle": "h", "reason": "payment-failed"})
-    assert saying(LATER, "h") == ("/v1/reconsume-later", {"handle": "h", "delay": "3s", "reason": "out-of-stock"})
-    assert saying(REFUSED, "h") == ("/v1/dead-letter", {"handle": "h", "reason": "unknown-sku"})
+    assert saying(BROKEN, "h") == ("/v1/reconsume-later", {"handles": ["h"], "reason": "payment-failed"})
+    assert saying(LATER, "h") == ("/v1/reconsume-later", {"handles": ["h"], "delay": "3s", "reason": "out-of-stock"})
+    assert saying(REFUSED, "h") == ("/v1/dead-letter", {"handles": ["h"], "reason": "unknown-sku"})
 
 
 def test_of_an_order_that_the_service_read_itself_only_a_failure_is_posted() -> None:

@@ -105,6 +105,6 @@ def saying(answer: Answer, handle: str) -> tuple[str, dict[str, Any]]:
         case "commit":
             return "/v1/ack", {"handles": [handle]}
         case "dead-letter":
-            return "/v1/dead-letter", {"handle": handle, **answer.fields}
+            return "/v1/dead-letter", {"handles": [handle], **answer.fields}
         case _:
-            return "/v1/reconsume-later", {"handle": handle, **answer.fields}
+            return "/v1/reconsume-later", {"handles": [handle], **answer.fields}
