@@ -15,11 +15,9 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult
-from reconsume.sidecar.core.outcome import Failed, Outcome, Rejected
 from reconsume.sidecar.core.partition import WantedFetch
-from reconsume.sidecar.core.ports import Delivery, Reply
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.listeners import AssignmentListener
 from reconsume.sidecar.kafka.consumer.log_checks import Edges
@@ -201,34 +199,3 @@ class NoCommitter:
         """Report the batch as done (port `Commit`). `report` must handle that later, not during this call."""
         self._assignment.kept.update({source: share.progress for source, share in batch.commits.items()})
         self._report(CommitResult(batch, committed=True, done=batch.entries))
-
-
-class LoggedDelivery:
-    """A delivery that logs failures at debug level. Broadcast mode records them nowhere else."""
-
-    def __init__(self, delivery: Delivery) -> None:
-        self._delivery = delivery
-        self.durations = delivery.durations
-
-    def __call__(self, record: Record, reply: Reply) -> None:
-        """Start one delivery; `reply` gets its outcome later, exactly once."""
-
-        def told(record: Record, outcome: Outcome, now: Now) -> None:
-            if isinstance(outcome, Failed | Rejected):
-                extra = {"event": "broadcast-failed"}
-                _LOG.debug("%s failed and is not retried: %s", record.id, outcome.reason, extra=extra)
-            reply(record, outcome, now)
-
-        self._delivery(record, told)
-
-    def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
-        """Take back the records that the service does not have yet."""
-        self._delivery.recall(partitions, lost=lost)
-
-    def withdraw(self, is_held: Callable[[Record], bool]) -> None:
-        """Give back the held records that the service does not have yet."""
-        self._delivery.withdraw(is_held)
-
-    def close(self) -> None:
-        """Take no more deliveries."""
-        self._delivery.close()

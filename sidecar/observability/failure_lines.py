@@ -80,8 +80,9 @@ def log_dead_letter(letter: DeadLetter) -> None:
 class FailureSums:
     """Sum up the failures of some lanes. Used on the event loop."""
 
-    def __init__(self, lanes: Sequence[LaneCounters]) -> None:
-        self._lanes = lanes
+    def __init__(self, lanes: Sequence[LaneCounters], *, broadcast: bool = False) -> None:
+        """`broadcast`: a failed record is not delivered again, and no topic of ours has it."""
+        self._lanes, self._broadcast = lanes, broadcast
         self._before: Counter[tuple[str, str]] = Counter()
         self._named_at: dict[tuple[str, str], float] = {}
         """When a failure of a topic and class last had a line, by `time.monotonic`; only those of the last minute."""
@@ -109,14 +110,17 @@ class FailureSums:
                 self._named_at[cause] = now
                 why = f"{failure.reason}: {failure.text}" if failure.text else failure.reason
                 extra = {
-                    "event": "failure",
+                    "event": "broadcast-failed" if self._broadcast else "failure",
                     "id": failure.id,
                     "topic": failure.topic,
                     "reason": failure.reason,
                     "text": failure.text,
                     "times": failure.times,
                 }
-                _LOG.info("%s failed after %s: %s", failure.id, plural(failure.times, "retry"), why, extra=extra)
+                if self._broadcast:
+                    _LOG.warning("%s failed, and a broadcast has no retries: %s", failure.id, why, extra=extra)
+                else:
+                    _LOG.info("%s failed after %s: %s", failure.id, plural(failure.times, "retry"), why, extra=extra)
             counters.first_failures.clear()
             counters.named.clear()
 

@@ -62,11 +62,12 @@ class LaneSource:
 class Sources:
     """Everything that a scrape reads.
 
-    `group` is a label of every series, `labels` say who it belongs to. `topics`: the main topics. `levels`: the name of
-    every level, with `ready`.
+    `group` is a label of every series, `labels` say who it belongs to. `mode`: push, pull, relay or broadcast.
+    `topics`: the main topics. `levels`: the name of every level, with `ready`.
     """
 
     group: str
+    mode: str
     labels: Sequence[tuple[str, str]]
     lanes: tuple[LaneSource, ...]
     dispatcher: Dispatcher

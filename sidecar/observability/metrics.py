@@ -124,7 +124,7 @@ class _Collector(Collector):
         yield from self._pace()
         yield from self._holds(facts)
         yield from self._rare(facts)
-        identity = {"version": sources.release.version, **dict(sources.labels)}
+        identity = {"version": sources.release.version, "mode": sources.mode, **dict(sources.labels)}
         text = "The group, and who it belongs to: always 1."
         yield gauge("info", text, tuple(identity), {tuple(identity.values()): 1})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ from reconsume.sidecar.core.pace.rates import DeliveryLimits, TopicTerms
 from reconsume.sidecar.core.pace.refusals import Refusals
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Delivery, NoDelivery
-from reconsume.sidecar.delivery.broadcast import LoggedDelivery
 from reconsume.sidecar.delivery.pace_monitor import PaceMonitor, log_refused
 from reconsume.sidecar.delivery.pull.queue import PullQueue
 from reconsume.sidecar.delivery.push.access import Access, ServiceCredentials, health_access
@@ -142,8 +140,6 @@ def build_delivery(
         push: Push | BatchPush = build_batch_push(settings, dispatcher, access, outputs)
     else:
         push = build_push(settings, dispatcher, access, outputs)
-    if settings.deliver.broadcast and logging.getLogger("reconsume.broadcast").isEnabledFor(logging.DEBUG):
-        return LoggedDelivery(push)
     return push
 
 

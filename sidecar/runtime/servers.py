@@ -54,6 +54,7 @@ def build_metric_sources(
     """Return what a scrape of the metrics reads."""
     return Sources(
         group=settings.group,
+        mode="broadcast" if settings.deliver.broadcast else settings.deliver.mode,
         labels=settings.labels,
         lanes=tuple(map(_lane_source, runners)),
         dispatcher=dispatcher,

@@ -127,7 +127,9 @@ class Sidecar:
             targets.expect_queues()
         self._controller = PolicyController(settings, targets.instance, targets)
         self._share = self._build_share()
-        self._failure_sums = FailureSums([runner.lane.counters for runner in self._runners])
+        self._failure_sums = FailureSums(
+            [runner.lane.counters for runner in self._runners], broadcast=settings.deliver.broadcast
+        )
         self._signals = Signals(
             [runner.lane.counters for runner in self._runners],
             self._waits,

@@ -1,6 +1,6 @@
 """The setting `labels`: who a group belongs to, as short texts that its metrics, heartbeats and pages carry.
 
-A name becomes a label of Prometheus and of `reconsume_info`, so it has that form, and the three names that the metric
+A name becomes a label of Prometheus and of `reconsume_info`, so it has that form, and the names that the metric
 already has are refused. The values are in each heartbeat, which every instance of the group reads, so all of them
 together are bounded. Pure.
 """
@@ -14,7 +14,7 @@ from typing import TypeAlias
 from reconsume.sidecar.settings.table import Fault, Kind, RefusedError, expect_visible
 from reconsume.topics.policy_record import LONGEST_LABEL, LONGEST_LABEL_NAME, MOST_LABELS
 
-TAKEN = ("group", "version", "instance")
+TAKEN = ("group", "version", "mode", "instance")
 """Names that say something else on the same series."""
 MOST_BYTES = 512
 """Of all names and values together, as UTF-8."""

@@ -17,7 +17,7 @@ from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
 
 PARTITIONS = 3
-BROADCAST: dict[str, Any] = {"deliver": {"broadcast": True}, "log": {"level": "debug"}}
+BROADCAST: dict[str, Any] = {"deliver": {"broadcast": True}}
 
 
 def named(name: str, count: int) -> list[Out]:
@@ -102,7 +102,7 @@ def alone(new_group: FreshGroup, start_service: StartService, start_sidecar: Sta
     return make
 
 
-def test_a_failure_is_counted_and_told_at_debug_and_never_retried(alone: Any) -> None:
+def test_a_failure_is_counted_and_named_in_a_warning_and_never_retried(alone: Any) -> None:
     def script(request: Request) -> Behaviour:
         return {b"0": FAIL, b"1": Answer(200, (("Reconsume-Verdict", "dead-letter; reason=bad-sku"),))}.get(
             (request.value or b"")[-1:], OK
@@ -116,8 +116,12 @@ def test_a_failure_is_counted_and_told_at_debug_and_never_retried(alone: Any) ->
     series = 'reconsume_deliveries_total{{level="main",outcome="{}",topic="{}"}}'
     assert sidecar.metric(series.format("retry", group.main)) == 10
     assert sidecar.metric(series.format("dead_letter", group.main)) == 10
-    line = sidecar.wait_log("failed and is not retried: http-500")
-    assert group.main in line
+    for reason in ("http-500", "bad-sku"):
+        line = sidecar.wait_log(f"failed, and a broadcast has no retries: {reason}")
+        assert group.main in line
+    assert 'mode="broadcast"' in next(
+        line for line in sidecar.metrics().splitlines() if line.startswith("reconsume_info{")
+    )
     assert sidecar.stop().code == 0
     assert seen(service, "pod-0") == values(records)
 

@@ -104,6 +104,7 @@ class World:
         self.scrape = scraper(
             Sources(
                 group="billing",
+                mode="push",
                 labels=(("team", "payments"),),
                 lanes=(
                     LaneSource(

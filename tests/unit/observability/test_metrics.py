@@ -48,7 +48,8 @@ def test_each_series_states_its_group_and_info_has_who_it_belongs_to(world: Worl
     of_the_process = {sample.name for family in families for sample in family.samples if "group" not in sample.labels}
     assert of_the_process == {"reconsume_build_info"}
     (info,) = (sample for family in families for sample in family.samples if sample.name == "reconsume_info")
-    assert (info.labels, info.value) == ({"group": "billing", "version": "1.2.3", "team": "payments"}, 1)
+    labels = {"group": "billing", "version": "1.2.3", "mode": "push", "team": "payments"}
+    assert (info.labels, info.value) == (labels, 1)
 
 
 def test_outcomes_are_counted_by_main_topic_and_level(world: World) -> None:
@@ -268,6 +269,7 @@ def test_no_label_holds_an_id_a_key_or_an_offset(world: World) -> None:
         "cause",
         "partition",
         "version",
+        "mode",
         "commit",
         "python",
         "librdkafka",

@@ -243,7 +243,7 @@ def test_the_page_names_each_metric_with_its_type_and_labels() -> None:
     labels = {name: labels_of(name) for name in MOVES}
     kinds = families(World())
     constant = {
-        "info": ("gauge", {"version"}),
+        "info": ("gauge", {"version", "mode"}),
         "build_info": ("gauge", {"version", "commit", "python", "librdkafka"}),
     }
     of_dashboard = {f"group_{name}": ("gauge", {"group"}) for name in ("members", "lag", "undelivered_seconds")}
