@@ -21,9 +21,9 @@ class Expiry(msgspec.Struct, frozen=True):
     at: int | None = None
     after: int = 0
 
-    def time(self, now: int) -> int:
-        """Return the time of an answer that came at `now`."""
-        return max(0, min(now + self.after if self.at is None else self.at, LATEST))
+    def time(self, now: int, speed: int = 1) -> int:
+        """Return the time that an answer says which came at `now`. `speed`: what a duration is divided by."""
+        return max(0, min(now + self.after // speed if self.at is None else self.at, LATEST))
 
 
 LONGEST_TEXT = 64

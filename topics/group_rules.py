@@ -46,6 +46,8 @@ class GroupRules(msgspec.Struct, frozen=True):
       its key behind it. Such a group has no levels.
     - `parks`: with `queued`, a record whose retries are used up waits in its queue for a person, and its key with it.
     - `drained`: what waits in queue topics is delivered in order, though a failure is retried in place.
+    - `speed`: what the waits of retries are divided by. More than 1 only under `dev up --speed`: topics, levels and
+      counts stay those of production, and only due times come earlier. `max_age` is divided already.
     """
 
     names: Names
@@ -64,6 +66,7 @@ class GroupRules(msgspec.Struct, frozen=True):
     retry_rules: tuple[RetryRule, ...] = ()
     max_age: int | None = None
     jitter: int = 0
+    speed: int = 1
 
     dead_letter: ClassVar[bool] = False
     """Whether each failure is the last one, as a rule may say."""
@@ -104,6 +107,10 @@ class GroupRules(msgspec.Struct, frozen=True):
         if delay is None:
             return level is None or -1 <= level <= len(self.table)
         return SHORTEST_ASKED <= delay <= LONGEST
+
+    def sped_up(self, wait: int) -> int:
+        """Return how many ms a wait of `wait` ms takes at this speed; one that is not 0 takes at least 1 ms."""
+        return -(-wait // self.speed)
 
     def level_for(self, wait: int) -> int | None:
         """Return the delay of the level topic that a wait of `wait` ms begins in; None if it is shorter than all.

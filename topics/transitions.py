@@ -125,8 +125,8 @@ def after_failure(
         return dead_letter(record, failure.reason, failure.text, now)
     if wait is None:
         wait = rules.wait_of(times, failure.delay, failure.level, terms.ladder)
-    last = last_time(record, failure.expires, terms, now)
-    if last is not None and now + wait > last:
+    last = last_time(record, failure.expires, terms, now, rules.speed)
+    if last is not None and now + rules.sped_up(wait) > last:
         return expired(record, failure, now)
     return retry(record, failure, times, wait, rules, now, last)
 
@@ -141,7 +141,7 @@ def retry(
 ) -> Retry:
     """Return retry number `times` of a record, in `wait` ms from `now` (epoch ms), and its jitter; not after `last`."""
     before, reason, ident = record.retry_state, reason_text(failure.reason, failure.text), record.id
-    due_at = due_time(ident, times, wait, rules.jitter, now, last)
+    due_at = due_time(ident, times, rules.sped_up(wait), rules.jitter, now, last)
     if before is None:
         first = record.failed_at_ms or now
         topic, stamp = record.source.topic, record.timestamp
@@ -163,7 +163,7 @@ def retry(
             settled="",
         )
     if failure.expires is not None:
-        state = replace(state, expires_at=failure.expires.time(now))
+        state = replace(state, expires_at=failure.expires.time(now, rules.speed))
     return Retry(state, rules.level_for(wait))
 
 
@@ -301,7 +301,7 @@ def after_wait(
     remaining = state.due_at - now
     if remaining <= 0:
         return Forward(state) if rules.relay else AT_ONCE
-    level = rules.level_for(remaining)
+    level = rules.level_for(remaining * rules.speed)
     if level is None and (remaining <= patience or not rules.delays):
         return Wait(remaining)
     return Hop(state, level or rules.delays[0])
@@ -316,5 +316,5 @@ def _stray(state: RetryState, source_topic: str, rules: GroupRules, now: int) ->
     if now - (state.due_at or state.first_failed_at) >= rules.unknown_topic:
         kept = replace(state, due_at=now, reason=reason_text(UNKNOWN_TOPIC, state.reason))
         return DeadLetter(kept, UNKNOWN_TOPIC, state.times, stray=True)
-    level = rules.level_for(state.due_at - now) or rules.passing_level(source_topic)
+    level = rules.level_for((state.due_at - now) * rules.speed) or rules.passing_level(source_topic)
     return Wait(STRAY_WAIT) if level is None else Hop(state, level, stray=True)

@@ -124,7 +124,7 @@ TEXTS = {"init": init.VALUES, "inject": inject.ANNOTATIONS}
 
 take_common(app, root)
 if left_out.DEV:
-    from reconsume.sidecar.cli import dev
+    from reconsume.sidecar.cli.dev import commands as dev
 
     PANELS["First steps"] |= {"demo": dev.demo, "dev": dev.app}
 else:

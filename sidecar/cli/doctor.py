@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reconsume.sidecar.cli import topics
+from reconsume.sidecar.cli.terminal.arguments import optional_record_id
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
@@ -37,6 +38,15 @@ def doctor(
             "--deliver", help="Also send one made-up record to each path, with the header Reconsume-Trial: 1."
         ),
     ] = False,
+    record: Annotated[
+        str | None,
+        typer.Option(
+            "--record",
+            metavar="ID",
+            help="With --deliver: send key, value and headers of this record of a main topic, such as orders:0:17.",
+            callback=optional_record_id,
+        ),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Also end with 1 if something could not be checked.")
     ] = False,
@@ -55,6 +65,7 @@ def doctor(
     Example:
       reconsume doctor -o table
       reconsume doctor --deliver
+      reconsume doctor --deliver --record orders:0:17
     """
     from reconsume.sidecar.doctor.all_checks import (
         KAFKA,
@@ -64,8 +75,10 @@ def doctor(
         unreachable,
     )  # they know the Kafka client, which is slow
 
+    if record is not None and not deliver:
+        raise typer.BadParameter("--record goes with --deliver")
     settings = settings_for_kafka(options)
-    beginning = local_checks(settings, deliver=deliver)
+    beginning = local_checks(settings, deliver=deliver, record=record)
     if options.group is not None:  # a group of ui.groups, whose service is elsewhere
         beginning = [check for check in beginning if check.name == KAFKA]
     reports = {report.check: report for report in reporting(beginning)}

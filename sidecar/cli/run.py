@@ -21,6 +21,11 @@ def run(options: Options) -> int:
     Example:
       reconsume run -c reconsume.yaml
     """
+    return run_configured(options)
+
+
+def run_configured(options: Options, speed: int = 1) -> int:
+    """Check the configuration and run the sidecar. `speed`: what the waits of retries are divided by."""
     signal.signal(signal.SIGTERM, end_at_once)  # until the loop drains at one: what is loaded till then takes a second
     from reconsume.sidecar.kafka.client_check import expect_clients, single_faults  # slow to import; --help needs none
 
@@ -35,4 +40,4 @@ def run(options: Options) -> int:
         run as run_sidecar,  # a wrong configuration is reported before the Kafka client is loaded
     )
 
-    return run_sidecar(settings)
+    return run_sidecar(settings, speed)

@@ -126,9 +126,10 @@ def _after_postponement(record: Record, after_ms: int, policy: Policy, now_ms: i
     if now_ms - since_ms >= policy.postpone_limit:
         return _after_failure(record, POSTPONED_TOO_LONG, policy, now_ms)
     # Contract 8.6: a short wait costs no copy; a long one would keep room in memory for one record's sake.
+    wait_ms = policy.sped_up(after_ms)
     if after_ms < LONGEST_IN_MEMORY or not policy.delays or policy.in_place is not None or policy.broadcast:
-        return Postpone(after_ms)
-    state = replace(retry_state_of(record), times=record.times, due_at=now_ms + after_ms, postponed_at=since_ms)
+        return Postpone(wait_ms)
+    state = replace(retry_state_of(record), times=record.times, due_at=now_ms + wait_ms, postponed_at=since_ms)
     return Hop(state, policy.level_for(after_ms))
 
 
@@ -145,8 +146,8 @@ def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, n
         return _dead(record, failure.reason, failure.text, policy, now_ms)
     asked = policy.delay_of(failure.level) if failure.delay is None else failure.delay
     # Contract 2.12: a retry that would come after the record's last time is not made.
-    wait_ms = rules.wait(asked)
-    last_ms = last_time(record, failure.expires, terms, now_ms)
+    wait_ms = rules.wait(asked) if asked is None else policy.sped_up(rules.wait(asked))
+    last_ms = last_time(record, failure.expires, terms, now_ms, policy.speed)
     return (
         transitions.expired(record, failure, now_ms)
         if last_ms is not None and now_ms + wait_ms > last_ms

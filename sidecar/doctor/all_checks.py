@@ -64,15 +64,18 @@ class Check(NamedTuple):
     seconds: float = 25.0
 
 
-def local_checks(settings: Settings, *, deliver: bool = False) -> list[Check]:
-    """Return the checks that can run while Kafka does not answer. `deliver`: also send the service a made-up record."""
+def local_checks(settings: Settings, *, deliver: bool = False, record: str | None = None) -> list[Check]:
+    """Return the checks that can run while Kafka does not answer.
+
+    `deliver`: also send the service a made-up record, or one with what the record of this id has, which is in Kafka.
+    """
     checks = [Check(KAFKA, lambda: kafka.reach(settings.kafka), 20.0)]
     if settings.deliver.mode == "spark":  # there is no service to call
         return checks
     checks.append(Check("service", lambda: service(settings.deliver)))
     if deliver:
         paths = len({topic.path for topic in settings.topics})
-        checks.append(Check("delivery", lambda: delivered_to_each(settings), 25.0 * paths))
+        checks.append(Check("delivery", lambda: delivered_to_each(settings, record), 25.0 * paths))
     return checks
 
 

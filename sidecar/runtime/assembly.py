@@ -19,9 +19,8 @@ from reconsume.sidecar.delivery.push.access import Access, ServiceCredentials, h
 from reconsume.sidecar.delivery.push.batch import BatchPush, Limits
 from reconsume.sidecar.delivery.push.pool import Push
 from reconsume.sidecar.delivery.push.request import RenderBatch
-from reconsume.sidecar.delivery.push.settings import PushSettings
+from reconsume.sidecar.delivery.push.settings import calls_of, push_settings_of
 from reconsume.sidecar.delivery.push.target import Target, parse_target
-from reconsume.sidecar.delivery.push.topic_call import USUAL, TopicCall
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.kafka.client_config import producer_config
@@ -155,46 +154,12 @@ def build_batch_push(
     return BatchPush(push, render, limits, dispatcher, now, calls_of(settings))
 
 
-def calls_of(settings: Settings) -> dict[str, TopicCall]:
-    """Return what requests with the records of a topic have of their own, for the topics that have something."""
-    calls = {}
-    for topic in settings.topics:
-        # Without batches a request is a record, and the dispatcher counts these.
-        requests = topic.concurrency if settings.deliver.batch.max_size > 1 else None
-        call = TopicCall(topic.path, topic.timeout, requests, "" if requests is None else topic.name)
-        if call != USUAL:
-            calls[topic.name] = call
-    return calls
-
-
 def build_push(settings: Settings, dispatcher: Dispatcher, access: Access, outputs: OutputTopics | None) -> Push:
     """Return the push client that the settings describe. Raises ConfigError if the URL cannot be used.
 
     From now on the dispatcher notices a service that rejects everything.
     """
-    deliver = settings.deliver
-    terms = PushSettings(
-        group=settings.group,
-        timeout_ms=deliver.timeout,
-        concurrency=deliver.concurrency,
-        forward_headers=deliver.forward_headers,
-        tags_header=settings.tags_header,
-        envelope=deliver.envelope,
-        verdict_bodies=deliver.verdicts == "all",
-        content_type=deliver.content_type,
-        content_types={topic.name: topic.content_type for topic in settings.topics if topic.content_type is not None},
-        failure_text=deliver.response_text,
-        dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
-        throttle_statuses=frozenset(deliver.throttle_statuses),
-        batch_size=deliver.batch.max_size,
-        longest_answer=deliver.max_answer,
-        answer_memory=max(deliver.max_answer, deliver.buffer_memory // 4),
-        outputs=outputs,
-        in_place=deliver.order != "none",
-        reserved=access.reserved,
-        written=access.written,
-        calls=calls_of(settings),
-    )
+    deliver, terms = settings.deliver, push_settings_of(settings, access, outputs)
     push = Push(target_of("deliver.url", deliver.url or "", deliver), terms, now, access)
     dispatcher.refusals = Refusals(push.sent, log_refused)
     return push

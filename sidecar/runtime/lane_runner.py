@@ -92,7 +92,7 @@ class LaneRunner:
     ) -> None:
         self.plan = plan
         self.policy = policy
-        self._waits = plan.waits
+        self._waits = waits_of(plan.waits, policy)
         has_queues, appends = policy.has_queues and not plan.waits, OwnAppends()
         self.driver = LoopBridge(asyncio.get_running_loop(), dispatcher.waits_for_rate)
         self.assignment: Assignment
@@ -163,7 +163,7 @@ class LaneRunner:
             delivery.withdraw,
         )
         terms = plan.terms._replace(proves_room=not plan.broadcast)
-        self.lane = self.driver.lane = Lane(policy, plan.waits, ports, dispatcher, terms)
+        self.lane = self.driver.lane = Lane(policy, self._waits, ports, dispatcher, terms)
 
     async def start(self, known: Callable[[], Awaitable[None]]) -> None:
         """Make the producer, then subscribe.
@@ -180,9 +180,9 @@ class LaneRunner:
         self.consumer.start()
 
     def apply_policy(self, policy: Policy, waits: Mapping[str, int]) -> None:
-        """Apply another policy. A retry lane reads the topics of `waits` from now on."""
+        """Apply another policy. A retry lane reads the topics of `waits`, with their delays in ms, from now on."""
         # No topic is removed: one that is not read any more may stay assigned until the rebalance is over.
-        self._waits = {**self._waits, **waits}
+        self._waits = {**self._waits, **waits_of(waits, policy)}
         self.policy = policy
         self.lane.apply_policy(policy, self._waits)
         if waits:
@@ -308,3 +308,8 @@ def tell(what: str, partition: Partition, number: int, offset: int) -> None:
         case _:
             text = "%s: goes on at %d: Kafka accepts copies of its records again"
             _LOG.info(text, partition, offset, extra={"event": "partition-unblocked", **where})
+
+
+def waits_of(delays: Mapping[str, int], policy: Policy) -> dict[str, int]:
+    """Return how long records wait in each topic (ms): its delay, divided by the speed of the policy."""
+    return {topic: policy.sped_up(delay) for topic, delay in delays.items()}

@@ -51,10 +51,12 @@ class PolicyTargets:
     runners: list[LaneRunner]
     dispatcher: Dispatcher
     delivery: Delivery
+    speed: int = 1
+    """What the waits of retries are divided by, as in `GroupRules`."""
 
     def apply(self, settings: Settings, leftovers: Collection[str]) -> None:
         """Apply these settings. Level topics that have left them, and are not empty, are read too."""
-        policy = build_policy(settings, self.instance)
+        policy = build_policy(settings, self.instance, self.speed)
         if policy.queued:
             self.expect_queues()
         for runner, plan in zip(self.runners, build_lane_specs(settings), strict=True):

@@ -34,8 +34,11 @@ COLLECT_EVERY = 60.0
 dictionaries, frames; records cannot): 0.005 % of the time."""
 
 
-def run(settings: Settings) -> int:
-    """Run the sidecar until it is stopped; return the exit code. Raises what prevents its start."""
+def run(settings: Settings, speed: int = 1) -> int:
+    """Run the sidecar until it is stopped; return the exit code. Raises what prevents its start.
+
+    `speed`: what the waits of retries are divided by; more than 1 only under `dev up`.
+    """
     block_stops()
     keep_memory_private()
     # There is no core dump, so what ends the process from C (an assertion of the client: signal 6, exit code 134) would
@@ -52,7 +55,7 @@ def run(settings: Settings) -> int:
     # at full speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
-    return uvloop.run(_main(settings))
+    return uvloop.run(_main(settings, speed))
 
 
 async def _collect_regularly() -> NoReturn:
@@ -65,12 +68,12 @@ async def _collect_regularly() -> NoReturn:
         gc.collect()
 
 
-async def _main(settings: Settings) -> NoReturn:
+async def _main(settings: Settings, speed: int = 1) -> NoReturn:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     signals = StopSignals(lambda: loop.call_soon_threadsafe(stop.set))
     signals.start()
     restarts = Restarts(os.environ)
-    sidecar = Sidecar(settings, restarts)
+    sidecar = Sidecar(settings, restarts, speed=speed)
     await sidecar.start()
     collecting = background(_collect_regularly(), "collector")
     while (code := await sidecar.watch(stop)) is None:

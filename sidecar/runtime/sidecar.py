@@ -96,7 +96,10 @@ _LOG = logging.getLogger("reconsume.run")
 class Sidecar:
     """A running sidecar; implements `api.app.Operated`."""
 
-    def __init__(self, settings: Settings, restarts: Restarts | None = None, drained_for: float = DRAINED_FOR) -> None:
+    def __init__(
+        self, settings: Settings, restarts: Restarts | None = None, drained_for: float = DRAINED_FOR, speed: int = 1
+    ) -> None:
+        """`speed`: what the waits of retries are divided by, as in `GroupRules`."""
         self._settings, self._drained_for = settings, drained_for
         self._restarts = restarts or Restarts({})
         self._faults = LoopFaults()
@@ -112,7 +115,7 @@ class Sidecar:
         handed = self._tracing.around(self._delivery)
         transactions = TransactionMeter()
         self._credentials = CredentialWatcher(settings.kafka, registry, lambda: not self.started())
-        policy = build_policy(settings, self._instance)
+        policy = build_policy(settings, self._instance, speed)
         self._largest_record = LargestRecord(settings.kafka, registry, sized_topics(settings))
         self._runners = [
             LaneRunner(
@@ -122,7 +125,7 @@ class Sidecar:
             for plan in build_lane_specs(settings, self._restarts.unread_since_ms())
         ]
         self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners, self._service_credentials)
-        targets = PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery)
+        targets = PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery, speed)
         if policy.queued:
             targets.expect_queues()
         self._controller = PolicyController(settings, targets.instance, targets)

@@ -6,6 +6,8 @@ import re
 import socket
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from reconsume.sidecar.core.pace.pace import FailureEnd
 from reconsume.sidecar.core.policy import InPlace, Policy
 from reconsume.sidecar.settings.group_policy import agreed_values, follows_instances
@@ -16,9 +18,12 @@ from reconsume.topics.outputs import AllowedOutputs
 from reconsume.topics.policy_record import SubscriptionRecord, heartbeat_subscription
 
 
-def build_policy(settings: Settings, instance: str) -> Policy:
-    """Return the retry policy that the settings describe."""
-    deliver = settings.deliver
+def build_policy(settings: Settings, instance: str, speed: int = 1) -> Policy:
+    """Return the retry policy that the settings describe. `speed`: what waits are divided by, as in `GroupRules`."""
+    deliver, rules, max_age = settings.deliver, settings.retry_rules, settings.retry.max_age
+    if speed > 1:
+        rules = tuple(replace(rule, max_age=rule.max_age and rule.max_age // speed) for rule in rules)
+        max_age = max_age and max_age // speed
     return Policy(
         names=settings.names,
         topics=settings.topic_names,
@@ -30,20 +35,21 @@ def build_policy(settings: Settings, instance: str) -> Policy:
         max_deaths=None if deliver.mode in ("relay", "spark") or deliver.broadcast else settings.retry.max_deaths,
         instance=instance,
         in_place=in_place_of(settings),
-        nack_delay_ms=settings.retry.nack_redelivery_delay,
+        nack_delay_ms=-(-settings.retry.nack_redelivery_delay // speed),
         nack_max_times=settings.pull.nack_max_times,
         relay=deliver.mode == "relay",
         broadcast=deliver.broadcast,
         traced=settings.tracing.enabled,
-        postpone_limit=settings.retry.postpone_limit,
+        postpone_limit=settings.retry.postpone_limit // speed,
         unknown_topic=settings.retry.unknown_topic,
         queued=settings.queued,
         drained=settings.drained,
         parks=settings.queued and settings.retry.ordered_exhausted == "park",
         max_waiting=settings.retry.ordered_max_waiting,
-        retry_rules=settings.retry_rules,
-        max_age=settings.retry.max_age,
+        retry_rules=rules,
+        max_age=max_age,
         jitter=settings.retry.jitter,
+        speed=speed,
     )
 
 

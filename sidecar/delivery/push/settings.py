@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from reconsume.sidecar.delivery.push.topic_call import TopicCalls
+from reconsume.sidecar.delivery.push.access import Access
+from reconsume.sidecar.delivery.push.topic_call import USUAL, TopicCall, TopicCalls
 from reconsume.sidecar.delivery.verdict import FailureText, VerdictRules
+from reconsume.sidecar.settings.model import Settings
 from reconsume.topics import tags
 from reconsume.topics.outputs import OutputTopics
 
@@ -90,3 +92,42 @@ class PushSettings(msgspec.Struct, frozen=True):
             outputs=self.outputs,
             in_place=self.in_place,
         )
+
+
+def push_settings_of(settings: Settings, access: Access, outputs: OutputTopics | None) -> PushSettings:
+    """Return how records are pushed, by the configuration. `outputs`: where records of a verdict may go."""
+    deliver = settings.deliver
+    return PushSettings(
+        group=settings.group,
+        timeout_ms=deliver.timeout,
+        concurrency=deliver.concurrency,
+        forward_headers=deliver.forward_headers,
+        tags_header=settings.tags_header,
+        envelope=deliver.envelope,
+        verdict_bodies=deliver.verdicts == "all",
+        content_type=deliver.content_type,
+        content_types={topic.name: topic.content_type for topic in settings.topics if topic.content_type is not None},
+        failure_text=deliver.response_text,
+        dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
+        throttle_statuses=frozenset(deliver.throttle_statuses),
+        batch_size=deliver.batch.max_size,
+        longest_answer=deliver.max_answer,
+        answer_memory=max(deliver.max_answer, deliver.buffer_memory // 4),
+        outputs=outputs,
+        in_place=deliver.order != "none",
+        reserved=access.reserved,
+        written=access.written,
+        calls=calls_of(settings),
+    )
+
+
+def calls_of(settings: Settings) -> dict[str, TopicCall]:
+    """Return what requests with the records of a topic have of their own, for the topics that have something."""
+    calls = {}
+    for topic in settings.topics:
+        # Without batches a request is a record, and the dispatcher counts these.
+        requests = topic.concurrency if settings.deliver.batch.max_size > 1 else None
+        call = TopicCall(topic.path, topic.timeout, requests, "" if requests is None else topic.name)
+        if call != USUAL:
+            calls[topic.name] = call
+    return calls

@@ -50,6 +50,8 @@ class Additions(NamedTuple):
     """The configuration of a user's own service, which runs elsewhere. None: the sample service is started."""
     log: Path | None = None
     """The file for the sidecar's log. None: one beside its configuration, which is gone at the end."""
+    speed: int = 1
+    """What the waits of retries are divided by."""
 
 
 class Environment:
@@ -137,7 +139,9 @@ class EnvironmentBuilder:
         return self._crew.start("shop", "reconsume.sidecar.dev.demo.shop", str(self._log), "--front", front, *options)
 
     def _sidecar(self) -> Child:
-        return self._crew.start("sidecar", "reconsume.sidecar", "run", "-c", str(self._file), log=self._additions.log)
+        speed = self._additions.speed
+        words = ("run",) if speed == 1 else ("dev", "sidecar", "--speed", str(speed))
+        return self._crew.start("sidecar", "reconsume.sidecar", *words, "-c", str(self._file), log=self._additions.log)
 
     def _job(self, group: str) -> Child | None:
         """Start the Spark job if there are jars for it."""

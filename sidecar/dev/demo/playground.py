@@ -122,12 +122,12 @@ class OwnService(NamedTuple):
 
 @contextmanager
 def open_playground(
-    orders: int, own: OwnService | None, *, view: bool, say: Callable[[str], None]
+    orders: int, own: OwnService | None, *, view: bool, speed: int, say: Callable[[str], None]
 ) -> Iterator[Playground]:
     """Start everything, and end it afterwards.
 
-    `orders`: how many sample records `run` produces. `own`: a user's own service, which gets no sample records. Raises
-    SetupError or BrokerError if something cannot be started.
+    `orders`: how many sample records `run` produces. `own`: a user's own service, which gets no sample records.
+    `speed`: what the waits of retries are divided by. Raises SetupError or BrokerError if something cannot be started.
     """
     if view and find_spec("pyspark") is None:
         say(NO_SPARK)
@@ -144,6 +144,7 @@ def open_playground(
             lambda home: sections(home, (api_port, ui_port), token, view=view),
             None if own is None else own.tree,
             None if own is None else stack.enter_context(own_log(own.log)),
+            speed,
         )
         stage = stack.enter_context(open_environment(plan, (), None, additions, say))
         for port in (api_port, ui_port):

@@ -14,25 +14,25 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.clock import now, wall
+from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.outcome import Failed, NotSent, Outcome, label_of
 from reconsume.sidecar.core.pace.refusals import CLIENT_ERROR, hint_of
-from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.core.record import Now, Record
 from reconsume.sidecar.delivery.push.access import Access, ServiceCredentials, build_credentials, health_access
 from reconsume.sidecar.delivery.push.dial import REFUSED, tls_reason
 from reconsume.sidecar.delivery.push.health_check import by_status
 from reconsume.sidecar.delivery.push.pool import Push
-from reconsume.sidecar.delivery.push.request import Render
-from reconsume.sidecar.delivery.push.response_reader import Interpret
 from reconsume.sidecar.delivery.push.settings import PushSettings
 from reconsume.sidecar.delivery.push.target import Target, parse_target
+from reconsume.sidecar.delivery.push.trial import deliver_once, made_up_record
 from reconsume.sidecar.delivery.verdict import HTML
 from reconsume.sidecar.doctor.findings import Finding, fail, ok, warn
-from reconsume.sidecar.settings.deliver import Deliver, Subscription
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.kafka.one_record import read_main_record
+from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.sidecar.settings.model import Settings
 from reconsume.topics.masking import url_without_secrets
 from reconsume.topics.reasons import reason_text
@@ -110,46 +110,53 @@ def health(url: str, deliver: Deliver, credentials: ServiceCredentials) -> Itera
         yield (fail if outcome.reason == "timeout" else warn)(text, HERE)
 
 
-def delivered_to_each(settings: Settings) -> list[Finding]:
-    """Report what the service answers to a made-up record of the first topic, and of each with a path of its own."""
+def delivered_to_each(settings: Settings, ident: str | None = None) -> list[Finding]:
+    """Report what the service answers to a made-up record of the first topic, and of each with a path of its own.
+
+    `ident`: the id of a record in a main topic, whose key, value and headers are delivered instead, once. Raises
+    RecordError if there is no such record, and BrokerError.
+    """
+    if ident is not None:
+        record = read_main_record(settings.kafka, settings.group, settings.topic_names, ident)
+        topic = next(topic for topic in settings.topics if topic.name == record.main_topic)
+        trial = made_up_record(topic.name, record.key, record.value, record.headers)
+        return delivered(settings, trial, f"a trial with {ident}")
     findings = []
     tries = {(topic.path, topic.content_type): topic for topic in reversed(settings.topics)}
     for topic in sorted(tries.values(), key=settings.topics.index):
-        for one in delivered(settings, topic):
+        for one in delivered(settings, made_up_record(topic.name, None, TRIAL_VALUE)):
             findings.append(one if len(tries) == 1 else replace(one, finding=f"{topic.name}: {one.finding}"))
     return findings
 
 
-def delivered(settings: Settings, topic: Subscription) -> list[Finding]:
-    """Report what the service answers to a made-up record of a topic, which says by a header that it is a trial."""
+def delivered(settings: Settings, record: Record, what: str = "the made-up record") -> list[Finding]:
+    """Report what the service answers to a record, whose request says by a header that it is a trial."""
     deliver = settings.deliver
     if deliver.mode != "push":
         return [ok(f"nothing to try: in {deliver.mode} mode the service comes to the sidecar")]
     try:
-        target = parse_target(deliver.url or "", deliver.allow_remote)
-    except ValueError as fault:
-        return [fail(f"deliver.url: {fault}", HERE)]
-    target = target if topic.path is None else replace(target, path=topic.path)
-    outcome, html = tried(target, settings, topic, Access(build_credentials(deliver)))
-    if html:
-        return [warn("the made-up record was answered with a page of HTML, and counts as done", PAGE)]
+        _, outcome, odd = deliver_once(settings, record, marked=True, longest_ms=LONGEST)
+    except ConfigError as fault:
+        return [fail(str(fault), HERE)]
+    if HTML in odd:
+        return [warn(f"{what} was answered with a page of HTML, and counts as done", PAGE)]
     match outcome:
         case NotSent(reason=reason):
-            return [fail(f"the made-up record could not be sent: {reason}", HERE)]
+            return [fail(f"{what} could not be sent: {reason}", HERE)]
         case Failed(asked=False, reason=reason) if reason in EVERY:
-            text = f"the made-up record was answered {reason_text(reason, outcome.text)}: every record would fail"
+            text = f"{what} was answered {reason_text(reason, outcome.text)}: every record would fail"
             return [fail(text, hint_of(int(reason.removeprefix("http-"))))]
         case Failed(asked=False, reason=reason) if CLIENT_ERROR.fullmatch(reason):
-            text = f"the made-up record was answered {reason_text(reason, outcome.text)}: a retry for a real one"
+            text = f"{what} was answered {reason_text(reason, outcome.text)}: a retry for a real one"
             hint = hint_of(int(reason.removeprefix("http-")))
             return [warn(text, f"a response that finds fault with the value alone is right; otherwise {hint}")]
         case Failed(asked=False, reason=reason) if reason in WRONG_PLACE:
-            return [fail(f"the made-up record was answered {reason}: {WRONG_PLACE[reason]}", ANSWERS)]
+            return [fail(f"{what} was answered {reason}: {WRONG_PLACE[reason]}", ANSWERS)]
         case Failed(asked=False, reason=reason):
-            text = f"the made-up record was answered {reason}: a retry for a real one"
+            text = f"{what} was answered {reason}: a retry for a real one"
             return [warn(text, "an answer that finds fault with the value alone is right; else: " + ANSWERS)]
         case _:
-            return [ok(f"the made-up record was answered: {label_of(outcome)}")]
+            return [ok(f"{what} was answered: {label_of(outcome)}")]
 
 
 # --- its certificate and clock ---------------------------------------------------------------------------------------
@@ -254,11 +261,7 @@ def judged(seconds: float) -> Finding:
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 
-TRIAL = b"Reconsume-Trial: 1\r\n"
-"""The header of a made-up record: a service may answer such a request without doing its work."""
 TRIAL_VALUE = b'{"reconsume": "trial"}'
-TRIAL_PARTITION = 2**31 - 1
-"""A partition that no topic has: a service that remembers ids must never take a real record for the trial."""
 LONGEST = 15_000
 """ms that a trial may take: a person waits for it."""
 SLACK = 5.0
@@ -269,61 +272,21 @@ def asked_health(target: Target, timeout: int, access: Access) -> Outcome:
     """Return what the health URL's answer means. `timeout`: ms; `access`: how it is called."""
     request = f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: */*\r\n\r\n".encode("ascii")
     push = PushSettings("", timeout, 1, connect_timeout_ms=timeout)
-    return asyncio.run(_sent(target, push, request, by_status, access)).outcome
+    return asyncio.run(_health_answer(target, push, request, access))
 
 
-class Trial(NamedTuple):
-    """What the service says to a made-up record. `html`: it is a page of HTML, as a proxy that wants a login sends."""
-
-    outcome: Outcome
-    html: bool = False
-
-
-def tried(target: Target, settings: Settings, topic: Subscription, access: Access) -> Trial:
-    """Deliver a made-up record of this topic, once; return what comes back. Kafka is neither read nor written."""
-    deliver = settings.deliver
-    push = PushSettings(
-        group=settings.group,
-        timeout_ms=min(deliver.timeout, LONGEST),
-        concurrency=1,
-        forward_headers=deliver.forward_headers,
-        tags_header=settings.tags_header,
-        verdict_bodies=deliver.verdicts == "all",
-        failure_text=deliver.response_text,
-        content_type=deliver.content_type if topic.content_type is None else topic.content_type,
-        envelope=deliver.envelope or deliver.batch.max_size > 1,
-        dead_letter_statuses=frozenset(deliver.dead_letter_statuses),
-        throttle_statuses=frozenset(deliver.throttle_statuses),
-        batch_size=deliver.batch.max_size,
-        longest_answer=deliver.max_answer,
-        reserved=access.reserved,
-        written=access.written,
-    )
-    record = Record(Partition(topic.name, TRIAL_PARTITION), wall(), 0, wall(), None, TRIAL_VALUE, None, None)
-    line, _, rest = Render(target, push)(record).partition(b"\r\n")
-    return asyncio.run(_sent(target, push, line + b"\r\n" + TRIAL + rest, None, access, record))
-
-
-async def _sent(
-    target: Target,
-    settings: PushSettings,
-    request: bytes,
-    judge: Interpret | None,
-    access: Access,
-    record: Record | None = None,
-) -> Trial:
+async def _health_answer(target: Target, settings: PushSettings, request: bytes, access: Access) -> Outcome:
     result: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
-    def reply(_record: Record | None, outcome: Outcome, _at: Now) -> None:
+    def reply(_question: None, outcome: Outcome, _at: Now) -> None:
         if not result.done():
             result.set_result(outcome)
 
     push = Push(target, settings, now, access)
-    push.post((record, reply), request, judge)
+    push.post((None, reply), request, by_status)
     try:
-        outcome = await asyncio.wait_for(result, settings.timeout_ms / 1_000 + SLACK)
-        return Trial(outcome, push.odd_verdicts.counts[HTML] > 0)
+        return await asyncio.wait_for(result, settings.timeout_ms / 1_000 + SLACK)
     except TimeoutError:
-        return Trial(NotSent("timeout"))
+        return NotSent("timeout")
     finally:
         push.close()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,14 @@ from tests.support.sidecar.forked import Command
 
 SECONDS = 120.0
 UP = (sys.executable, "-m", "reconsume.sidecar", "dev", "up", "--no-color", "-o", "jsonl")
+
+
+@contextmanager
+def usual_ports() -> Iterator[None]:
+    """The only `dev up` of all tests: it looks for free ports seconds before Kafka has them."""
+    with (Path(tempfile.gettempdir()) / "reconsume-tests-usual-ports").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

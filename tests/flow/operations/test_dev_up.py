@@ -5,10 +5,8 @@ All in one file, which is one worker's: each takes the usual ports.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import signal
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +15,18 @@ from urllib.error import HTTPError
 import psutil
 import pytest
 
-from tests.flow.operations.dev_up import SECONDS, answered, failed_deliveries, hint, links_of, page, service, told, up
+from tests.flow.operations.dev_up import (
+    SECONDS,
+    answered,
+    failed_deliveries,
+    hint,
+    links_of,
+    page,
+    service,
+    told,
+    up,
+    usual_ports,
+)
 from tests.flow.operations.readme import examples
 from tests.flow.operations.test_demo import processes_of
 from tests.support.deadline import until
@@ -29,10 +38,9 @@ QUICK = ("--set", "retry.ladder=[1s]", "--set", "retry.max_reconsume_times=1")
 
 
 @pytest.fixture(autouse=True)
-def usual_ports() -> Iterator[None]:
-    """Runs of the tests beside each other take turns: `dev up` looks for free ports seconds before Kafka has them."""
-    with (Path(tempfile.gettempdir()) / "reconsume-tests-usual-ports").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def alone() -> Iterator[None]:
+    """Runs of the tests beside each other take turns."""
+    with usual_ports():
         yield
 
 

@@ -10,7 +10,7 @@ import pytest
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of, quoted
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.instances import beating, instances, standing
-from reconsume.sidecar.doctor.checks.service import delivered, delivered_to_each, service
+from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
 from reconsume.sidecar.doctor.findings import Status
 from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 from tests.support.service.stub_service import Behaviour, StubService, answer
@@ -38,7 +38,7 @@ def test_a_trial_finds_what_the_first_real_record_would_meet(
 ) -> None:
     with StubService([behaviour]) as stub:
         settings = good(tmp_path, f"deliver.url={stub.url}")
-        [found] = delivered(settings, settings.topics[0])
+        [found] = delivered_to_each(settings)
     assert (found.status, says in found.finding) == (status, True), found
     [request] = stub.requests
     head = request.partition(b"\r\n\r\n")[0].split(b"\r\n")
@@ -73,7 +73,7 @@ def test_a_trial_is_sent_in_the_form_of_real_records(
     """Given batches or envelopes, then a service that takes no such body is found, and one that does is well."""
     with StubService([answer(200, JSON, body=b'{"verdict": "dead-letter"}')]) as stub:
         settings = good(tmp_path, f"deliver.url={stub.url}", "deliver.verdicts=header", *sets)
-        [found] = delivered(settings, settings.topics[0])
+        [found] = delivered_to_each(settings)
     assert (found.status, found.finding) == (Status.OK, "the made-up record was answered: commit"), "no body is read"
     head, _, body = stub.requests[0].partition(b"\r\n\r\n")
     assert b"Content-Type: " + kind in head
@@ -84,7 +84,7 @@ def test_a_trial_is_sent_in_the_form_of_real_records(
 def test_a_trial_gives_the_hint_that_a_running_instance_would_give(tmp_path: Path, status: int) -> None:
     with StubService([answer(status)]) as stub:
         settings = good(tmp_path, f"deliver.url={stub.url}")
-        [found] = delivered(settings, settings.topics[0])
+        [found] = delivered_to_each(settings)
     assert found.mend.endswith(hint_of(status)), found
 
 
@@ -107,7 +107,7 @@ def test_a_service_that_rejects_every_record_is_a_failure_of_its_instance_and_of
 
 def test_a_trial_that_reaches_nobody_fails(tmp_path: Path) -> None:
     settings = good(tmp_path, "deliver.url=http://127.0.0.1:1/")
-    [found] = delivered(settings, settings.topics[0])
+    [found] = delivered_to_each(settings)
     assert (found.status, found.finding.startswith("the made-up record could not be sent")) == (Status.FAIL, True)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.sidecar.cli.dev import tell
+from reconsume.sidecar.cli.dev.commands import tell
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format
 from reconsume.sidecar.dev.demo.modes import Mode

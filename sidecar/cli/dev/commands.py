@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from reconsume.sidecar.cli.dev.deliver import deliver
+from reconsume.sidecar.cli.dev.expect import expect
+from reconsume.sidecar.cli.dev.typed_records import encoded, header_of, value_on_stdin
+from reconsume.sidecar.cli.run import run_configured
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
@@ -25,7 +29,6 @@ from reconsume.sidecar.dev.demo.modes import Mode
 from reconsume.sidecar.dev.kafka.releases import RELEASES, USUAL
 from reconsume.sidecar.dev.main_topics import create_main_topics, parse_wanted
 from reconsume.sidecar.errors import SetupError
-from reconsume.sidecar.files import read_stream
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.settings import load_with_origins
 
@@ -33,10 +36,10 @@ if TYPE_CHECKING:
     from reconsume.sidecar.dev.demo.playground import Links, OwnService
     from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 
+FASTEST = 100_000
+"""What waits may be divided by. A delay of 2 h then takes 72 ms, which is less than Kafka takes for a transaction."""
 LOOK_SECONDS = 0.2
 """Seconds between two checks that the nodes still run."""
-LARGEST = 32 * 1024 * 1024
-"""Bytes of a value from stdin. Kafka takes 1 MB by default."""
 
 app = typer.Typer(cls=Group, help="Tools for development.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -182,35 +185,14 @@ def produce(
     talk(f"written; what becomes of it: {hint(f'retries show {produced.id}')}")
 
 
-def header_of(text: str) -> tuple[str, bytes]:
-    """Parse NAME=VALUE. Raises BadParameter if it has no name or no sign."""
-    name, sign, value = text.partition("=")
-    if not name or not sign:
-        raise typer.BadParameter(f"--header must be NAME=VALUE, and is {text[:40]!r}")
-    return name, encoded(value, "--header")
-
-
-def encoded(text: str, what: str) -> bytes:
-    """Return the bytes that were typed, also where they are no UTF-8."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as fault:
-        raise typer.BadParameter(f"{what} holds half a character") from fault
-
-
-def value_on_stdin() -> bytes:
-    """Read a value. Raises BadParameter if it is too large."""
-    try:
-        return read_stream(sys.stdin.buffer, LARGEST)
-    except OSError as fault:
-        raise typer.BadParameter(f"a value has at most {LARGEST} bytes") from fault
-
-
 @command(app, "up")
 def up(
     options: Options,
     orders: Annotated[int, typer.Option("--orders", min=1, help="How many records the sample service gets.")] = 40,
     view: Annotated[bool, typer.Option("--view", help="Run the Spark job of the group-wide view too.")] = False,
+    speed: Annotated[
+        int, typer.Option("--speed", min=1, max=FASTEST, help="Divide the waits of retries by this number, for tests.")
+    ] = 1,
 ) -> None:
     """Run everything, to click and to try.
 
@@ -221,19 +203,34 @@ def up(
     All data is gone afterwards, but for the sidecar's log of a service of your own: it is beside the configuration, and
     its row `log` names it.
 
+    With --speed 1000 a ladder of 4 h 46 min takes 17 s. The sidecar divides the delays of ladder and levels, the delays
+    that your service asks for, nacks, retry.max_age and retry.postpone_limit. Timeouts, leases, intervals and what a
+    429 asks for keep their length, and topics keep their names.
+
     \b
     Examples:
       reconsume dev up
       reconsume dev up --view
+      reconsume dev up -c reconsume.yaml --speed 1000 -o jsonl
       reconsume dev up -c reconsume.yaml --set retry.max_reconsume_times=2
     """
     own = own_service(options)
     from reconsume.sidecar.dev.demo.playground import open_playground  # Kafka and its tools are slow to import
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with open_playground(orders, own, view=view, say=talk) as playground, until_interrupted():
+    with open_playground(orders, own, view=view, speed=speed, say=talk) as playground, until_interrupted():
         tell(options, playground.links)
         playground.run()
+
+
+@command(app, "sidecar", hidden=True)
+def sidecar(options: Options, speed: Annotated[int, typer.Option("--speed", min=1, max=FASTEST)] = 1) -> int:
+    """Run the sidecar as `run` does, with shorter waits. `dev up --speed` starts it."""
+    return run_configured(options, speed)
+
+
+command(app, "expect")(expect)
+command(app, "deliver")(deliver)
 
 
 def own_service(options: Options) -> OwnService | None:
