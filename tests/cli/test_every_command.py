@@ -37,6 +37,8 @@ NEEDED = {
     "dlq purge": ["--until=30d", "--confirm=billing"],
     "dlq redrive": ["--yes"],
     "dev produce": ["orders", "{}"],
+    "dev expect": ["orders:0:1", "--done"],
+    "dev deliver": ["--record", "orders:0:1"],
     "settle": ["orders:0:1", "--commit", "--why", "a test record", "--yes"],
     "hold": ["--all", "--for", "1h", "--why", "a test", "--yes"],
     "release": ["--all"],

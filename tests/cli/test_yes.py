@@ -21,6 +21,8 @@ READS = {
     *("acls export", "acls plan", "audit", "config check", "config schema", "config show", "dlq export", "dlq list"),
     *(
         "dlq show",
+        "dev deliver",
+        "dev expect",
         "doctor",
         "explain",
         "instances",

@@ -19,7 +19,6 @@ import typer
 from reconsume.sidecar.cli.dev.deliver import deliver
 from reconsume.sidecar.cli.dev.expect import expect
 from reconsume.sidecar.cli.dev.typed_records import encoded, header_of, value_on_stdin
-from reconsume.sidecar.cli.run import run_configured
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
@@ -221,12 +220,6 @@ def up(
     with open_playground(orders, own, view=view, speed=speed, say=talk) as playground, until_interrupted():
         tell(options, playground.links)
         playground.run()
-
-
-@command(app, "sidecar", hidden=True)
-def sidecar(options: Options, speed: Annotated[int, typer.Option("--speed", min=1, max=FASTEST)] = 1) -> int:
-    """Run the sidecar as `run` does, with shorter waits. `dev up --speed` starts it."""
-    return run_configured(options, speed)
 
 
 command(app, "expect")(expect)

@@ -123,10 +123,10 @@ class RecordWatch:
         has_passed = is_done(settings, ident)
         if has_passed:
             self._await_events()
-        found = read_journey(settings.kafka, settings.names, ident, None, MOST_EVENTS, no_report)
-        if found.missing and not found.events:
-            raise RecordError(f"{ident}: its events cannot be told: {found.missing}")
-        self.events = found.events
+        record_journey = read_journey(settings.kafka, settings.names, ident, None, MOST_EVENTS, no_report)
+        if record_journey.missing and not record_journey.events:
+            raise RecordError(f"the events of {ident} cannot be read: {record_journey.missing}")
+        self.events = record_journey.events
         if self.events:
             return end_of(self.events[-1])
         if has_passed:

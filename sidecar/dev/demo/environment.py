@@ -139,9 +139,10 @@ class EnvironmentBuilder:
         return self._crew.start("shop", "reconsume.sidecar.dev.demo.shop", str(self._log), "--front", front, *options)
 
     def _sidecar(self) -> Child:
-        speed = self._additions.speed
-        words = ("run",) if speed == 1 else ("dev", "sidecar", "--speed", str(speed))
-        return self._crew.start("sidecar", "reconsume.sidecar", *words, "-c", str(self._file), log=self._additions.log)
+        file, speed = str(self._file), self._additions.speed
+        usual = ("reconsume.sidecar", "run", "-c", file)
+        words = usual if speed == 1 else ("reconsume.sidecar.cli.dev.fast_sidecar", file, str(speed))
+        return self._crew.start("sidecar", *words, log=self._additions.log)
 
     def _job(self, group: str) -> Child | None:
         """Start the Spark job if there are jars for it."""

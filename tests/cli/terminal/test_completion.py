@@ -72,7 +72,7 @@ def test_bash_offers_the_words_after_installing(installed: Path, words: str, off
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        pytest.param("reconsume dev ", {"broker", "up", "produce"}, marks=pytest.mark.long),
+        pytest.param("reconsume dev ", {"broker", "deliver", "expect", "produce", "up"}, marks=pytest.mark.long),
         ("reconsume topics plan -o ts", {"tsv"}),
         pytest.param("reconsume policy s", {"show", "set"}, marks=pytest.mark.long),
     ],
