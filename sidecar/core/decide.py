@@ -144,9 +144,9 @@ def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, n
     used_up = rules.max_times is not None and record.times >= rules.max_times
     if used_up or failure.level == -1 or terms.dead_letter:
         return _dead(record, failure.reason, failure.text, policy, now_ms)
-    asked = policy.delay_of(failure.level) if failure.delay is None else failure.delay
+    requested_ms = policy.delay_of(failure.level) if failure.delay is None else failure.delay
     # Contract 2.12: a retry that would come after the record's last time is not made.
-    wait_ms = rules.wait(asked) if asked is None else policy.sped_up(rules.wait(asked))
+    wait_ms = rules.wait(requested_ms) if requested_ms is None else policy.sped_up(rules.wait(requested_ms))
     last_ms = last_time(record, failure.expires, terms, now_ms, policy.speed)
     return (
         transitions.expired(record, failure, now_ms)
@@ -158,7 +158,9 @@ def _in_place(record: Record, failure: Failed, policy: Policy, rules: InPlace, n
 def _after_expiry(record: Record, expired: Expired, policy: Policy, now_ms: int) -> Decision:
     if policy.broadcast:
         return DONE
-    wait_ms = None if policy.terms_of(topic_of(record), expired.reason).has_own_ladder else expired.after_ms
+    # The rest of a lease keeps its length at any speed.
+    lease_ms = expired.after_ms * policy.speed
+    wait_ms = None if policy.terms_of(topic_of(record), expired.reason).has_own_ladder else lease_ms
     return transitions.after_failure(record, Failed(expired.reason), policy, now_ms, wait_ms)
 
 

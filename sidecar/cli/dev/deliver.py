@@ -14,7 +14,7 @@ from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.core.decide import Decision, LeaveUncommitted, Postpone, RetryInPlace, decide
+from reconsume.sidecar.core.decide import Decision, LeaveUncommitted, NackWait, Postpone, RetryInPlace, decide
 from reconsume.sidecar.core.outcome import Committed, NotSent, Outcome, label_of
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.errors import ConfigError
@@ -130,7 +130,7 @@ def described(decision: Decision, policy: Policy, now_ms: int) -> str:
             return f"delivered again after {render_duration(ms)}; no retry is used up"
         case RetryInPlace(ms=ms):
             return f"retried in place after {render_duration(ms)}"
-        case LeaveUncommitted() | Forward():
+        case NackWait() | LeaveUncommitted() | Forward():
             return "delivered again"
     assert_never(decision)
 

@@ -82,12 +82,12 @@ def expect(
         raise typer.BadParameter("--retries: this group retries in place, and only a dead letter tells how often")
     [wanted] = chosen
     until = time.monotonic() + wait_s
-    watch = RecordWatch(settings, record, until)
-    end = watch.look()
+    end_finder = EndFinder(settings, record, until)
+    end = end_finder.look()
     while end is None and time.monotonic() < until:
         time.sleep(LOOK_EVERY)
-        end = watch.look()
-    rows = (for_people(row, options.output.format) for row in journey(watch.events))
+        end = end_finder.look()
+    rows = (for_people(row, options.output.format) for row in journey(end_finder.events))
     options.output.rows(JOURNEY, rows, CUT)
     expected = wanted if retries is None else str(End(wanted, retries))
     if end is None:
@@ -100,7 +100,7 @@ def expect(
     return DONE
 
 
-class RecordWatch:
+class EndFinder:
     """Looks at one record again and again. Raises RecordError at the first look if there is no such record.
 
     `events`: the record's events as of the last look, in their order.

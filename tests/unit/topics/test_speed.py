@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reconsume.sidecar.core.decide import Postpone, RetryInPlace, decide
-from reconsume.sidecar.core.outcome import NACKED, Failed, Postponed, Throttled
+from reconsume.sidecar.core.decide import NackWait, Postpone, RetryInPlace, decide
+from reconsume.sidecar.core.outcome import NACKED, Expired, Failed, Postponed, Throttled
 from reconsume.sidecar.core.policy import InPlace
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.expiry import Expiry
@@ -65,6 +65,12 @@ def test_what_the_service_asks_for_is_divided_but_for_a_429() -> None:
     assert decide(record(), Failed("no"), in_place, WALL) == RetryInPlace(1_000), "an interval stays"
 
 
+def test_the_rest_of_a_lease_keeps_its_length() -> None:
+    released = decide(record(), Expired("released", 5_000), FAST, WALL)
+    assert isinstance(released, Retry)
+    assert released.retry_state.due_at == WALL + 5_000
+
+
 def test_an_age_is_divided_too(tmp_path: Path) -> None:
     """Given an age or an expiry of 15 s and a ladder that begins with 10 s, then the second retry comes too late."""
     aged = build_policy(good(tmp_path, "retry.max_age=15s"), "pod", 1_000)
@@ -74,5 +80,5 @@ def test_an_age_is_divided_too(tmp_path: Path) -> None:
         assert isinstance(after_failure(second, failure, rules, WALL), DeadLetter)
     named = replace(FAST, nack_delay_ms=build_policy(good(tmp_path), "pod", 1_000).nack_delay_ms)
     nacked = decide(record(), NACKED, named, WALL)
-    assert isinstance(nacked, RetryInPlace)
+    assert isinstance(nacked, NackWait)
     assert nacked.ms <= 80, "60 s, and a third of it"
