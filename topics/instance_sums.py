@@ -49,7 +49,8 @@ class TopicLag(msgspec.Struct, frozen=True):
     """How long (ms) the oldest undelivered record of one topic waits, in the partitions that the instance owns.
 
     `next`: the same of the partition that comes second; None if the instance owns one partition. `grows`: it has
-    waited longer than a minute before, by more than half a minute.
+    waited longer than a minute before, by more than half a minute. `why`: the word for why that record is not
+    delivered; empty if none waits.
     """
 
     topic: Name
@@ -57,6 +58,7 @@ class TopicLag(msgspec.Struct, frozen=True):
     oldest: Count
     next: Count | None
     grows: bool
+    why: Name = ""
 
 
 class InstanceSums(msgspec.Struct, frozen=True):

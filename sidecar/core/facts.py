@@ -1,4 +1,4 @@
-"""What a lane shows of itself: for metrics, `/status`, the check for overdue records, and who gives up a partition.
+"""What a lane shows of itself: for metrics, `/status`, the ages of waiting records, and whoever releases a partition.
 
 Everything here is a question to the maps of the partitions (`partition.py`), and changes nothing. The values are
 frozen, so they may go to other threads.
@@ -7,93 +7,84 @@ frozen, so they may go to other threads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from reconsume.sidecar.core.gates import Gates
 from reconsume.sidecar.core.outbox import refused_by_partition
 from reconsume.sidecar.core.owned_queue import QueueFacts
 from reconsume.sidecar.core.ownership import Machines, Ownership
 from reconsume.sidecar.core.partition import (
+    AWAY,
     BEHIND,
-    CALLED_OFF,
     DELAYED,
-    OUT,
     READY,
-    SETTLED,
     STOPPED,
-    Because,
     Entry,
+    Kind,
     PartitionState,
     Pause,
     TriedRecord,
 )
-from reconsume.sidecar.core.record import NEVER, Partition, Record
-from reconsume.sidecar.core.suspects import Stage
+from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
+from reconsume.sidecar.core.record import Now, Partition
 from reconsume.topics.attempt import retry_state_of
 
 if TYPE_CHECKING:
     from reconsume.sidecar.core.queues import LongWaits
 
 
+class Waiting(NamedTuple):
+    """A record that waits, and why.
+
+    `since_ms`: the epoch ms since when it could be delivered if nothing kept it back, where that is known: of a main
+    topic its timestamp, of a level when it was due; otherwise 0.
+    """
+
+    offset: int
+    reason: NotDelivered
+    since_ms: int = 0
+
+
+class RecordCounts(NamedTuple):
+    """Records of one partition.
+
+    `refused`: those whose copy Kafka refuses. `on_hold`: those that were read and that an operator's hold keeps back.
+    `retried`: those that are retried in place.
+    """
+
+    in_flight: int = 0
+    refused: int = 0
+    on_hold: int = 0
+    retried: int = 0
+
+
 class PartitionFacts(NamedTuple):
     """One partition of a lane.
 
-    `level_delay_ms`: ms; None on a main topic. `first`: the lowest offset that is not done. `next`: one more than the
-    highest offset that was begun. `unsettled`: records whose decision is not in Kafka. `refused`: settled records whose
-    copy Kafka refuses. `blocked`: why nothing of it is delivered, empty if it is. `suspect`: its records are delivered
-    with care after crashes. `on_hold`: records that were read and that an operator's hold keeps back. `retrying`:
-    records that are retried in place.
-
-    `oldest`: of a main partition, the lowest offset that was read, is not done, and is neither held nor in its first
-    delivery; None if there is none. `oldest_at_ms`: its timestamp (epoch ms), 0 if it is not in memory. `under`: the
-    main partition of a queue. `head_due_ms`: the steady time (ms) at which the oldest record of a queue was due that
-    could go out and did not; None if there is none. `oldest_held`: of a main partition, the lowest offset that an
-    operator's hold keeps back; None if there is none. `held_heads`: first records of a queue that an operator holds.
-    `tried`: the oldest record that is retried in place; None if there is none.
+    `first`: the lowest offset that is not done. `unread`: the offset from which on it is to be read, and why that is
+    not delivered. `not_fetched`: None if it is fetched. `refusal`: what Kafka refuses, in its words; empty if nothing.
+    `oldest`: of what has begun, the lowest record that waits for a reason that nobody intends. `kept`: the lowest one
+    before it, which waits deliberately. `tried`: the oldest record that is retried in place. None each, if none does.
     """
 
     source: Partition
-    level: str
-    level_delay_ms: int | None
+    kind: Kind
     first: int
-    next: int
-    in_flight: int
-    unsettled: int
-    refused: int
-    pause: Pause | None
-    blocked: str
-    closing: bool
-    suspect: bool
-    on_hold: int = 0
-    epoch: int = 0
-    retrying: int = 0
-    oldest: int | None = None
-    oldest_at_ms: int = 0
-    under: Partition | None = None
-    head_due_ms: int | None = None
-    oldest_held: int | None = None
-    held_heads: int = 0
+    unread: Waiting
+    counts: RecordCounts = RecordCounts()
+    pause: Pause | None = None
+    not_fetched: NotFetched | None = None
+    refusal: str = ""
+    oldest: Waiting | None = None
+    kept: Waiting | None = None
     tried: TriedRecord | None = None
 
     @property
-    def is_covered(self) -> bool:
-        """Whether an operator holds all that is still to be read of it."""
-        return self.pause is not None and self.pause.because is Because.HELD
-
-    @property
-    def is_held(self) -> bool:
-        """Whether an operator keeps something of it back, so that it is late by intent."""
-        return self.on_hold > 0 or self.is_covered
-
-    @property
-    def front(self) -> int:
-        """The first offset of which anything is still to come.
-
-        A paused partition with nothing open was read up to the offset where it continues: below that are only
-        transaction markers.
-        """
-        return max(self.first, self.pause.offset) if self.pause is not None and self.first == self.next else self.first
+    def is_main(self) -> bool:
+        """Whether it is of a main topic."""
+        return self.kind.delay_ms is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +93,9 @@ class LaneFacts:
 
     partitions: Mapping[Partition, PartitionFacts]
     """The assigned partitions, by topic and number."""
-    due: Mapping[Partition, int]
-    """When the record of a level partition was due (epoch ms) that has waited in memory longest since then; only
-    partitions that have such a record. It waits for a place in flight, or for a topic that accepts its copy."""
-    refused: int
+    refused: int = 0
     """Settled records whose copy or event Kafka refuses."""
-    records_lost: Mapping[str, int]
+    records_lost: Mapping[str, int] = field(default_factory=dict)
     """By topic: offsets that were gone from the log before they were read, or before they were done."""
     queues: Mapping[Partition, QueueFacts] = field(default_factory=dict)
     """What waits in the queues of the main partitions; empty in a lane without queues."""
@@ -116,94 +104,87 @@ class LaneFacts:
 class ShownLane:
     """The questions to one lane."""
 
-    def __init__(self, machines: Machines, ownership: Ownership, queues: LongWaits | None) -> None:
-        self._machines, self._ownership, self._queues = machines, ownership, queues
+    def __init__(self, machines: Machines, ownership: Ownership, queues: LongWaits | None, gates: Gates) -> None:
+        self._machines, self._ownership, self._queues, self._gates = machines, ownership, queues, gates
         self._partitions = machines.partitions
 
     # --- all of it at one moment ------------------------------------------------------------------------------------
 
-    def facts(self, steady_ms: int) -> LaneFacts:
-        """Return what is true of the lane now, at a steady time (ms)."""
+    def facts(self, now: Now) -> LaneFacts:
+        """Return what is true of the lane now."""
         queues = {} if self._queues is None else self._queues.facts()
         refused = refused_by_partition(self._machines.outbox)
         partitions = {
-            source: self._facts_of(partition, refused[source], queues, steady_ms)
+            source: self._facts_of(partition, refused[source], queues, now)
             for source, partition in sorted(self._partitions.items())
         }
-        due, lost = self._due(steady_ms), Counter(self._ownership.records_lost)
-        return LaneFacts(partitions, due, refused.total(), lost, queues)
+        return LaneFacts(partitions, refused.total(), Counter(self._ownership.records_lost), queues)
 
     def _facts_of(
-        self, partition: PartitionState, refused: int, queues: Mapping[Partition, QueueFacts], steady_ms: int
+        self, partition: PartitionState, refused: int, queues: Mapping[Partition, QueueFacts], now: Now
     ) -> PartitionFacts:
-        offsets, kind = partition.offsets, partition.kind
-        is_main = kind.delay_ms is None
-        queue = None if kind.under is None else queues.get(kind.under)
-        due_ms = None if queue is None or queue.due_ms >= steady_ms else queue.due_ms
-        held = [entry.offset for entry in offsets.entries.values() if entry.hold]
-        oldest = self._oldest_undone(partition) if is_main else None
+        offsets, pause, main = partition.offsets, partition.paused, partition.kind.under
+        oldest, kept = self._waiting_of(partition, now)
+        if main is not None and (queue := queues.get(main)) is not None:
+            oldest, kept = self._with_heads(partition, queue, oldest, kept, now)
+        unread = offsets.next if pause is None else pause.offset
         return PartitionFacts(
             partition.source,
-            kind.level,
-            kind.delay_ms,
+            partition.kind,
             offsets.first,
-            offsets.next,
-            partition.in_flight,
-            offsets.counts[SETTLED],
-            refused,
-            partition.paused,
+            Waiting(unread, self._gates.reason_unread(partition)),
+            RecordCounts(
+                partition.in_flight, refused, sum(bool(e.hold) for e in offsets.entries.values()), offsets.tried
+            ),
+            pause,
+            self._not_fetched(partition),
             partition.blocked,
-            partition.closing,
-            partition.suspicion is not None and partition.suspicion.stage is not Stage.FRESH,
-            len(held),
-            partition.epoch,
-            offsets.tried,
-            None if oldest is None else oldest.offset,
-            0 if oldest is None or oldest.record is None else oldest.record.timestamp,
-            kind.under,
-            due_ms,
-            min(held, default=None) if is_main else None,
-            0 if self._queues is None or kind.under is None else self._queues.held_heads(partition),
+            oldest,
+            kept,
             oldest_tried(partition),
         )
 
-    def _oldest_undone(self, partition: PartitionState) -> Entry | None:
-        """Return the lowest entry of a main partition that is not held, behind a held one, or in its first delivery."""
+    def _not_fetched(self, partition: PartitionState) -> NotFetched | None:
+        if partition.closing:
+            return NotFetched.CLOSING
+        if partition.paused is not None:
+            return partition.paused.because
+        return NotFetched.MEMORY if self._machines.room.is_full_with(0) else None
+
+    def _waiting_of(self, partition: PartitionState, now: Now) -> tuple[Waiting | None, Waiting | None]:
+        """Return the lowest record that waits for a reason that nobody intends, and the lowest one before it, which is
+        kept deliberately."""
+        kept: Waiting | None = None
         behind_held: set[int] | None = None
         for entry in partition.offsets.entries.values():
-            if entry.hold or entry.where is CALLED_OFF or (entry.where is OUT and entry.tried is None):
-                continue
+            if entry.where is AWAY and partition.kind.under is not None:
+                continue  # only its queue knows whether its turn has come
+            reason = self._gates.reason_of(partition, entry, now.steady_ms)
             if entry.where is BEHIND:
                 if behind_held is None:
-                    waiting = self._machines.waiting.not_held(partition)
-                    behind_held = set(partition.offsets.entries) - {record.offset for record in waiting}
-                if entry.offset in behind_held:
-                    continue
-            return entry
-        return None
-
-    def _due(self, steady_ms: int) -> dict[Partition, int]:
-        """Return when the record of each level was due (epoch ms) that has waited in memory longest since then."""
-        due: dict[Partition, int] = {}
-        for source, partition in self._partitions.items():
-            if partition.kind.delay_ms is None:
+                    behind_held = self._machines.waiting.behind_held(partition)
+                reason = NotDelivered.HELD if entry.offset in behind_held else reason
+            if reason is None or (kept is not None and reason.is_deliberate):
                 continue
-            for record in self._overdue(partition, steady_ms):
-                # An attempt in place has no due time of its own, and neither has what came behind another.
-                if record.is_fresh_here and not retry_state_of(record).behind:
-                    due[source] = min(partition.due_ms(record), due.get(source, NEVER))
-        return due
+            waiting = Waiting(entry.offset, reason, _since(partition, entry))
+            if not reason.is_deliberate:
+                return waiting, kept
+            kept = waiting
+        return None, kept
 
-    def _overdue(self, partition: PartitionState, steady_ms: int) -> Iterator[Record]:
-        """Yield the records of a partition that could be delivered, or written, and wait all the same."""
-        refused = self._machines.outbox.refused
-        for entry in partition.offsets.entries.values():
-            if (record := entry.record) is None or entry.hold:
-                continue
-            is_late = entry.where is DELAYED and entry.until_ms <= steady_ms
-            is_refused = entry.where is SETTLED and (partition.source, entry.offset) in refused
-            if is_late or is_refused or entry.where in (READY, STOPPED):
-                yield record
+    def _with_heads(
+        self, queue: PartitionState, facts: QueueFacts, oldest: Waiting | None, kept: Waiting | None, now: Now
+    ) -> tuple[Waiting | None, Waiting | None]:
+        """Add the first records of keys that are in Kafka alone."""
+        first = queue.offsets.first
+        if self._queues is not None and self._queues.held_heads(queue):
+            kept = Waiting(first, NotDelivered.HELD)
+        if facts.due_ms < now.steady_ms:
+            due_ms = now.wall_ms - (now.steady_ms - facts.due_ms)
+            reason = NotDelivered.UNREAD if oldest is None else oldest.reason
+            since_ms = due_ms if oldest is None or not oldest.since_ms else min(due_ms, oldest.since_ms)
+            oldest = Waiting(first, reason, since_ms)
+        return oldest, kept
 
     # --- single questions -------------------------------------------------------------------------------------------
 
@@ -233,15 +214,6 @@ class ShownLane:
         """Return how many keys are parked: their first records wait for an operator."""
         return 0 if self._queues is None else sum(facts.parked_keys for facts in self._queues.facts().values())
 
-    def put_off(self, steady_ms: int) -> frozenset[tuple[Partition, int]]:
-        """Return partition and offset of the records in memory whose time has not come, at a steady time (ms)."""
-        return frozenset(
-            (source, entry.offset)
-            for source, partition in self._partitions.items()
-            for entry in partition.offsets.entries.values()
-            if entry.where is DELAYED and entry.until_ms > steady_ms
-        )
-
     def waiting_by_topic(self) -> Counter[str]:
         """Return how many records wait in memory, by the topic that they were read from; without those behind their
         key."""
@@ -264,6 +236,16 @@ class ShownLane:
     def unsaved(self) -> int:
         """Return the same, and those of the partitions that are still here."""
         return self.unsaved_at_loss() + sum(partition.unsaved for partition in self._partitions.values())
+
+
+def _since(partition: PartitionState, entry: Entry) -> int:
+    """Return the epoch ms since when a record could be delivered if nothing kept it back; 0 if that is not known."""
+    if (record := entry.record) is None:
+        return 0
+    if partition.kind.delay_ms is None:
+        return record.timestamp
+    # An attempt in place has no due time of its own, and neither has what came behind another.
+    return 0 if not record.is_fresh_here or retry_state_of(record).behind else partition.due_ms(record)
 
 
 def oldest_tried(partition: PartitionState) -> TriedRecord | None:

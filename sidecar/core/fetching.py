@@ -1,7 +1,7 @@
 """Which partitions are fetched, and which records of a run begin.
 
-A partition that is not fetched has a `Pause`: where it goes on, when at the earliest, and why (`Because`). It costs no
-memory: what the client has fetched is dropped, and fetched again. It goes on once its time has come, its span has a
+A partition that is not fetched has a `Pause`: where it goes on, when at the earliest, and why (`NotFetched`). It costs
+no memory: what the client has fetched is dropped, and fetched again. It goes on once its time has come, its span has a
 quarter free, and there is memory for it (`PartitionState.may_fetch`, `Room.lets_go_on`). The agenda has the time of
 each. What waits for room has none that is known: what it may have depends on the pace and on other partitions, so it
 is looked at once a second, and whenever something of it ends.
@@ -17,17 +17,9 @@ from typing import TypeAlias
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.offset_ranges import NONE
-from reconsume.sidecar.core.partition import (
-    AWAY,
-    READY,
-    Because,
-    Entry,
-    FetchedRecords,
-    PartitionState,
-    Pause,
-    WantedFetch,
-)
+from reconsume.sidecar.core.partition import AWAY, READY, Entry, FetchedRecords, PartitionState, Pause, WantedFetch
 from reconsume.sidecar.core.ports import Fetch
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Record
 from reconsume.sidecar.core.room import Room
 
@@ -73,12 +65,12 @@ class Fetching:
             offset, remaining_ms = record.offset, 0
             may_be_done = offset < offsets.next or offsets.inherited is not NONE
             if may_be_done and (end := offsets.end_of_done(offset)) is not None:
-                because = Because.SKIPS if offsets.may_begin(end) else _bound(partition)
+                because = NotFetched.DONE if offsets.may_begin(end) else _bound(partition)
                 self.pause(partition, end, now.steady_ms, because)  # goes on there as soon as it may: a seek
                 return
             if is_level and (remaining_ms := partition.time_left(record, now)) > near_ms:
                 partition.append_times.note(max(run.records[-1].offset, run.high - 1), now.steady_ms)
-                self.pause(partition, offset, now.steady_ms + remaining_ms - RESUME_EARLY_MS, Because.NOT_DUE)
+                self.pause(partition, offset, now.steady_ms + remaining_ms - RESUME_EARLY_MS, NotFetched.NOT_DUE)
                 return
             if order and offset - order[0] >= span and not offsets.may_begin(offset):
                 self.pause(partition, offset, now.steady_ms, _bound(partition))
@@ -92,12 +84,12 @@ class Fetching:
 
     # --- stop -------------------------------------------------------------------------------------------------------
 
-    def pause(self, partition: PartitionState, offset: int, at_ms: int, because: Because) -> None:
+    def pause(self, partition: PartitionState, offset: int, at_ms: int, because: NotFetched) -> None:
         """Stop fetching a partition; keep only the offset to continue from."""
         self._fetch.want_fetch(partition.source, WantedFetch(partition.epoch, False, partition.seek_count))
         self._set_pause(partition, Pause(offset, at_ms, because))
 
-    def let_go(self, partition: PartitionState, entries: Iterable[Entry], at_ms: int, because: Because) -> None:
+    def let_go(self, partition: PartitionState, entries: Iterable[Entry], at_ms: int, because: NotFetched) -> None:
         """Drop records that wait in memory; they are fetched again from the steady time `at_ms` on, as soon as the
         partition may continue. NEVER: once it is unblocked."""
         self._pause_until(partition, at_ms, because)
@@ -115,7 +107,7 @@ class Fetching:
     def fetch_held(self, partition: PartitionState, offsets: list[int], steady_ms: int) -> None:
         """Fetch records that no operator holds any more, as soon as the partition may continue."""
         pause = partition.paused
-        self._pause_until(partition, steady_ms, pause.because if pause and partition.blocked else Because.HELD)
+        self._pause_until(partition, steady_ms, pause.because if pause and partition.blocked else NotFetched.HELD)
         self._reread(partition, offsets, steady_ms)
 
     def _reread(self, partition: PartitionState, offsets: list[int], steady_ms: int) -> None:
@@ -129,7 +121,7 @@ class Fetching:
         # Contract 7.6, 7.7: nothing of it is delivered, because its attempts could not be counted; others go on.
         partition.blocked = reason
         if partition.paused is None:
-            self.pause(partition, partition.offsets.unread, NEVER, Because.BLOCKED)
+            self.pause(partition, partition.offsets.unread, NEVER, NotFetched.REFUSED)
 
     # --- go on ------------------------------------------------------------------------------------------------------
 
@@ -143,7 +135,7 @@ class Fetching:
         """Unblock a partition. It continues only if no other reason keeps it paused."""
         partition.blocked = ""
         if (pause := partition.paused) is not None:
-            at_ms = steady_ms if pause.because is Because.BLOCKED else max(pause.at_ms, steady_ms)
+            at_ms = steady_ms if pause.because is NotFetched.REFUSED else max(pause.at_ms, steady_ms)
             self._pause_until(partition, at_ms, pause.because)
             self.resume_if_ready(partition, steady_ms)
 
@@ -166,7 +158,7 @@ class Fetching:
         if (pause := partition.paused) is not None and not (partition.blocked or partition.closing):
             self._agenda.set_time(partition, max(pause.at_ms, now.steady_ms + CHECK_ROOM_EVERY_MS))
 
-    def _pause_until(self, partition: PartitionState, at_ms: int, because: Because) -> None:
+    def _pause_until(self, partition: PartitionState, at_ms: int, because: NotFetched) -> None:
         """Pause a partition, or give its pause another time, at which it is looked at."""
         if partition.paused is None:
             self.pause(partition, partition.offsets.unread, at_ms, because)
@@ -185,6 +177,6 @@ class Fetching:
                 ensure(self._agenda.time_of(partition) != NEVER, f"{partition.source} is paused, and looked at in time")
 
 
-def _bound(partition: PartitionState) -> Because:
+def _bound(partition: PartitionState) -> NotFetched:
     """Return why a partition that is at its bound is paused: what an operator holds keeps it open."""
-    return Because.HELD if next(partition.offsets.held_away(), None) is not None else Because.AT_BOUND
+    return NotFetched.HELD if next(partition.offsets.held_away(), None) is not None else NotFetched.DISTANCE

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from reconsume.sidecar.core.fetching import Fetching
-from reconsume.sidecar.core.holds import NO_HOLDS, Holds
+from reconsume.sidecar.core.holds import NO_HOLDS, Hold, Holds
 from reconsume.sidecar.core.invariant import ensure
-from reconsume.sidecar.core.partition import AWAY, Because, FetchedRecords, PartitionState
+from reconsume.sidecar.core.partition import AWAY, FetchedRecords, PartitionState
 from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.waiting import WaitingRecords
 
@@ -57,7 +58,11 @@ class HoldGate:
     def is_held(self, record: Record) -> bool:
         """Return whether a record of this lane is held."""
         partition = self._partitions.get(record.source)
-        return partition is not None and self.holds.of(record, partition.kind.level) is not None
+        return partition is not None and self.hold_of(partition, record) is not None
+
+    def hold_of(self, partition: PartitionState, record: Record) -> Hold | None:
+        """Return the hold that keeps a record back; None if none does."""
+        return self.holds.of(record, partition.kind.level)
 
     # --- records are kept back --------------------------------------------------------------------------------------
 
@@ -70,7 +75,7 @@ class HoldGate:
             return False
         # What others keep back may be another instance's meanwhile.
         until_ms = NEVER if covers else now.steady_ms + LOOK_AGAIN_MS
-        self._fetching.pause(partition, run.records[0].offset, until_ms, Because.HELD)
+        self._fetching.pause(partition, run.records[0].offset, until_ms, NotFetched.HELD)
         return True
 
     def _covers(self, partition: PartitionState) -> bool:
@@ -88,14 +93,13 @@ class HoldGate:
         own, counts = _count_held(partition), map(_count_held, self._partitions.values())
         return own * len(self._partitions) >= MOST_HELD and sum(counts) >= MOST_HELD
 
-    def keeps_back(self, partition: PartitionState, record: Record) -> bool:
-        """Keep a record back whose turn has come, if it is held; return whether that is so.
+    def keep_back(self, partition: PartitionState, record: Record) -> None:
+        """Keep a record back that is held and whose turn has come.
 
         A record of a queue stays in the queue, for which its lane sees (`AWAY`, without a hold).
         """
-        hold = self.holds.of(record, partition.kind.level)
-        if hold is None:
-            return False
+        hold = self.hold_of(partition, record)
+        assert hold is not None
         entry = partition.offsets.entries[record.offset]
         if partition.kind.under is not None and not record.memory_only:
             self._fetching.drop_from_memory(partition, entry)
@@ -107,16 +111,15 @@ class HoldGate:
             # The offset is enough, as it is fetched again at the hold's end; days of payloads would not fit.
             entry.hold = hold.id
             self._fetching.drop_from_memory(partition, entry)
-        return True
 
     # --- and go on --------------------------------------------------------------------------------------------------
 
     def _let_go_on(self, partition: PartitionState, now: Now) -> None:
         """Let go on what no hold keeps back any more."""
         if partition.offsets.stopped:
-            self._waiting.let_held(partition, lambda record: self.holds.of(record, partition.kind.level) is None)
+            self._waiting.let_held(partition, lambda record: self.hold_of(partition, record) is None)
         free = [entry for entry in partition.offsets.held_away() if entry.hold not in self.holds.ids]
-        is_paused = partition.paused is not None and partition.paused.because is Because.HELD
+        is_paused = partition.paused is not None and partition.paused.because is NotFetched.HELD
         if free or (is_paused and not self._covers(partition)):
             for entry in free:
                 entry.hold = ""

@@ -7,10 +7,9 @@ deliveries, the next transaction, and the next wake-up.
 
 Where a record is, is in the map of its partition (`partition.py`). Around it are the machines: what waits in memory
 (`waiting.py`), which partitions are fetched (`fetching.py`), how much memory each may have (`room.py`), what is on its
-way into Kafka (`outbox.py`, `results.py`), what is decided (`decisions.py`), when to be called (`agenda.py`). Gates
-stand before a delivery, in this order: closing, blocked or not proved, held by an operator (`hold_gate.py`), suspect
-after a crash (`suspects.py`); the order of keys, rates, shares and the pace have had their say before (`order.py`,
-`pace/`). A gate that is not in force costs nothing.
+way into Kafka (`outbox.py`, `results.py`), what is decided (`decisions.py`), when to be called (`agenda.py`). Before a
+delivery each record passes the gates (`gates.py`), of which the one of suspects comes last (`suspects.py`); the order
+of keys, rates, shares and the pace have agreed before (`order.py`, `pace/`). `reasons.py` lists why something waits.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from reconsume.sidecar.core.counters import LaneCounters
 from reconsume.sidecar.core.decisions import Decisions, forward_due
 from reconsume.sidecar.core.facts import ShownLane
 from reconsume.sidecar.core.fetching import Fetching
+from reconsume.sidecar.core.gates import Gates
 from reconsume.sidecar.core.hold_gate import HoldGate
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.invariant import ensure
@@ -41,7 +41,6 @@ from reconsume.sidecar.core.partition import (
     OUT,
     READY,
     AssignedPartition,
-    Because,
     Entry,
     FetchedRecords,
     PartitionState,
@@ -50,6 +49,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Ports
 from reconsume.sidecar.core.progress import Bounds
 from reconsume.sidecar.core.queues import LongWaits, QueueTies
+from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.results import CommitResults, ResultCalls
 from reconsume.sidecar.core.room import ROOM, Room
@@ -117,6 +117,7 @@ class Lane:
         self.hold_gate = HoldGate(
             partitions, machines.waiting, machines.fetching, lambda: decisions.policy, ordered=is_ordered
         )
+        self.gates = Gates(machines, self.hold_gate, dispatcher)
         self._ports, self._dispatcher, self._wanted = ports, dispatcher, options.wanted
         self._accepted: list[Record] = []
         """What one answer has accepted, while its outcomes are passed on; empty between two calls."""
@@ -163,7 +164,7 @@ class Lane:
     @property
     def shown(self) -> ShownLane:
         """What the lane shows of itself."""
-        return ShownLane(self.machines, self.ownership, self.queues)
+        return ShownLane(self.machines, self.ownership, self.queues, self.gates)
 
     @property
     def _has_order(self) -> bool:
@@ -306,7 +307,8 @@ class Lane:
                 waiting.delay_record(partition, entry, now.steady_ms + decision.ms)
             return decision.ms <= 0
         if isinstance(decision, Forward):
-            if self.hold_gate.in_force and self._is_kept_back(partition, record):
+            if self.hold_gate.in_force and self.hold_gate.is_held(record):
+                self._hold_back(partition, record)
                 return False
             self.counters.late(record, partition.kind.delay_ms, now.wall_ms)
         self.decisions.write(partition, record, decision, now)
@@ -339,7 +341,7 @@ class Lane:
             if waiting.ready.at_rest(source):
                 from_offset = self._first_above_share(partition, shares[source])
             if from_offset != NEVER and (entries := waiting.take_back_ready(partition, from_offset)):
-                self.machines.fetching.let_go(partition, entries, now.steady_ms, Because.SHARED)
+                self.machines.fetching.let_go(partition, entries, now.steady_ms, NotFetched.SHARE)
 
     def _first_above_share(self, partition: PartitionState, share: int) -> int:
         """Return the offset from which on the waiting records of a partition are above its share: not its first one."""
@@ -358,16 +360,8 @@ class Lane:
         partition = self.partitions.get(record.source)
         if partition is None or partition.epoch != record.epoch:
             return False
-        # Contract 9.1: a partition that is given up sends nothing new.
-        if partition.closing:
-            partition.offsets.move(partition.offsets.entries[record.offset], CALLED_OFF)
-            return False
-        # Contract 7.6: its copies are refused, so each further attempt could not be counted.
-        # Contract 7.2: nothing is delivered before it is known that progress of any length can be committed.
-        if partition.blocked or self.machines.commits.proof is not Proof.PROVEN:
-            self.machines.waiting.stop_record(partition, record)
-            return False
-        if self.hold_gate.in_force and self._is_kept_back(partition, record):
+        if (reason := self.gates.first_closed(partition, record)) is not None:
+            self._keep_back(partition, record, reason)
             return False
         suspicion, suspects = partition.suspicion, self.suspects
         if suspicion is not None and suspects is not None:
@@ -382,17 +376,25 @@ class Lane:
         self._ports.deliver(record, self.answered)
         return True
 
-    def _is_kept_back(self, partition: PartitionState, record: Record) -> bool:
-        """Return whether an operator holds a record; it is kept back then."""
-        if not self.hold_gate.keeps_back(partition, record):
-            return False
+    def _keep_back(self, partition: PartitionState, record: Record, reason: NotDelivered) -> None:
+        """Keep a record that a gate does not let pass where that gate finds it again."""
+        match reason:
+            case NotDelivered.CLOSING:
+                partition.offsets.move(partition.offsets.entries[record.offset], CALLED_OFF)
+            case NotDelivered.HELD:
+                self._hold_back(partition, record)
+            case _:
+                self.machines.waiting.stop_record(partition, record)
+
+    def _hold_back(self, partition: PartitionState, record: Record) -> None:
+        """Keep back a record that an operator holds."""
+        self.hold_gate.keep_back(partition, record)
         is_in_queue = partition.offsets.entries[record.offset].where is AWAY and partition.kind.under is not None
         if self.queues is not None and is_in_queue:
             self.queues.put_back(record)
             self.machines.agenda.wake_by(0)  # amid a dispatch, maybe of the other lane, behind the look at the queues
         if self.suspects is not None and partition.suspicion is not None:
             self.suspects.kept_back(partition, partition.suspicion)
-        return True
 
     # --- answered ---------------------------------------------------------------------------------------------------
 

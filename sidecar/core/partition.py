@@ -33,7 +33,7 @@ import base64
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
-from enum import Enum, IntEnum, auto
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -44,6 +44,7 @@ from reconsume.sidecar.core.commit_batch import PartitionCommit
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges, Range
 from reconsume.sidecar.core.progress import Bounds, Progress
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.topics.in_place_told import LONGEST_KEY, LONGEST_REASON, InPlaceTold
 
@@ -106,39 +107,12 @@ class TriedRecord(NamedTuple):
         )
 
 
-class Because(Enum):
-    """Why a partition is paused. `core/status.py` has the words that people read."""
-
-    NOT_DUE = auto()
-    """Its next record is not due."""
-    AT_BOUND = auto()
-    """The span of its open offsets is full."""
-    SKIPS = auto()
-    """The last owner has done what comes next: it goes on behind that."""
-    SLOWED = auto()
-    """It holds more than its share, in an outage in which the service still answers."""
-    BEHIND_RETRY = auto()
-    """A record that is retried in place keeps too much of it back."""
-    SHARED = auto()
-    """It holds its share of the room, which other flows need too."""
-    CROWDED = auto()
-    """It holds more than its share of what refused copies leave."""
-    BLOCKED = auto()
-    """Kafka refuses its copies or its progress."""
-    QUEUE_UNREAD = auto()
-    """What waits in its queue is not known yet."""
-    BEHIND_KEYS = auto()
-    """As many records wait in its queue as may (`retry.ordered_max_waiting`)."""
-    HELD = auto()
-    """An operator holds its records, or as many of them as it may keep back."""
-
-
 class Pause(NamedTuple):
     """The pause of a partition: it continues at `offset`, not before the steady time `at_ms`."""
 
     offset: int
     at_ms: int
-    because: Because
+    because: NotFetched
 
 
 class WantedFetch(NamedTuple):
@@ -583,7 +557,7 @@ class PartitionState:
         if pause is None or self.blocked or self.closing or pause.at_ms > steady_ms:
             return False
         offsets = self.offsets
-        return offsets.may_begin(pause.offset) if pause.because is Because.SKIPS else offsets.has_room(pause.offset)
+        return offsets.may_begin(pause.offset) if pause.because is NotFetched.DONE else offsets.has_room(pause.offset)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

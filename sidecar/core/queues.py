@@ -57,13 +57,13 @@ from reconsume.sidecar.core.partition import (
     READY,
     STOPPED,
     AssignedPartition,
-    Because,
     FetchedRecords,
     PartitionState,
 )
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Filling, QueueReads
 from reconsume.sidecar.core.progress import SPAN
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.topics import transitions
 from reconsume.topics.attempt import attempt_of, retry_state_of
@@ -152,7 +152,7 @@ class LongWaits:
             main = machines.partitions[grant.partition]
             source = Partition(names.ordered(grant.partition.topic), grant.partition.number)
             self._by_main[main.source] = OwnedQueue(source, main.source, grant.epoch)
-            machines.fetching.pause(main, main.offsets.unread, NEVER, Because.QUEUE_UNREAD)
+            machines.fetching.pause(main, main.offsets.unread, NEVER, NotFetched.QUEUE_UNREAD)
             self._ties.reads.open(source, grant.epoch)
 
     def dropped(self, partitions: Collection[Partition]) -> None:
@@ -311,7 +311,7 @@ class LongWaits:
             self._changed.add(main.source)
         if not self._is_filled(owned, 1):
             return True
-        self._ties.machines.fetching.pause(main, run.records[0].offset, NEVER, Because.BEHIND_KEYS)
+        self._ties.machines.fetching.pause(main, run.records[0].offset, NEVER, NotFetched.BEHIND_KEYS)
         return False
 
     def _is_filled(self, owned: OwnedQueue, share: float) -> bool:
@@ -327,7 +327,7 @@ class LongWaits:
 
     def _let_main_go_on(self, main: PartitionState, now: Now) -> None:
         """Fetch a main partition again that waited for its queue."""
-        if main.paused is not None and main.paused.because in (Because.QUEUE_UNREAD, Because.BEHIND_KEYS):
+        if main.paused is not None and main.paused.because in (NotFetched.QUEUE_UNREAD, NotFetched.BEHIND_KEYS):
             self._ties.machines.fetching.go_on(main, now.steady_ms)
 
     def keeper(self, main: PartitionState) -> Callable[[PartitionState, Record], bool] | None:
@@ -757,7 +757,7 @@ class LongWaits:
             self._read_aside(queue, owned, now)
             self._ask_for_heads(main, queue, owned)
             times.append(self._hop(queue, owned, now))
-        is_paused = main.paused is not None and main.paused.because is Because.BEHIND_KEYS
+        is_paused = main.paused is not None and main.paused.because is NotFetched.BEHIND_KEYS
         if is_paused and not self._is_filled(owned, GOES_ON):
             machines.fetching.go_on(main, now.steady_ms)
         fill = self._fill_of(owned)

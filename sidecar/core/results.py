@@ -22,8 +22,9 @@ from reconsume.sidecar.core.decisions import Decisions, finish_forwarded, is_abo
 from reconsume.sidecar.core.outbox import MOST_REFUSED, Proof, refused_by_partition
 from reconsume.sidecar.core.outcome import output_refused
 from reconsume.sidecar.core.ownership import Machines, Ownership
-from reconsume.sidecar.core.partition import CALLED_OFF, Because, PartitionState
+from reconsume.sidecar.core.partition import CALLED_OFF, PartitionState
 from reconsume.sidecar.core.ports import Notice
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition
 from reconsume.sidecar.core.suspects import SuspectGate
 
@@ -197,4 +198,4 @@ class CommitResults:
             if self._decisions.queues is not None:
                 records = [entry.record for entry in entries if entry.record is not None]
                 self._decisions.queues.let_go(partition, records)
-            self._machines.fetching.let_go(partition, entries, NEVER, Because.BLOCKED)
+            self._machines.fetching.let_go(partition, entries, NEVER, NotFetched.REFUSED)

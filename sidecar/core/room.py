@@ -25,7 +25,8 @@ from typing import NamedTuple
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.pace.pace import Pace
-from reconsume.sidecar.core.partition import Because, PartitionState
+from reconsume.sidecar.core.partition import PartitionState
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition
 
 REFUSED_SHARE = 2
@@ -54,7 +55,7 @@ class AdmissionLimit(NamedTuple):
 
     roomy: bool
     most: int
-    because: Because
+    because: NotFetched
 
 
 class Room:
@@ -111,18 +112,17 @@ class Room:
     def limit_of(self, partition: PartitionState) -> AdmissionLimit:
         """Return how much of a partition may be admitted now: all, unless one of four things slows it down."""
         room = self.room - max(0, self._refused_together - self._for_refused)
-        most, because = NEVER, Because.AT_BOUND
+        most, because = NEVER, NotFetched.DISTANCE
         # While answered failures slow the pace down, the poison records of one partition could fill the room of all. So
         # could the copies of one partition, if Kafka refuses more than be held beside the room. Each partition may
         # therefore have half of its share.
         if self._pace.slowed or room < self.room:
-            most = room // (2 * len(self._partitions))
-            because = Because.SLOWED if self._pace.slowed else Because.CROWDED
+            most, because = room // (2 * len(self._partitions)), NotFetched.MEMORY
         if self._keeps_back(partition):
             most = self._part_of_quarter(room)
-            because = Because.HELD if _is_held_in_memory(partition) else Because.BEHIND_RETRY
+            because = NotFetched.HELD if _is_held_in_memory(partition) else NotFetched.MEMORY
         elif self._divides(partition) and (share := self.share_of(partition)) < most:
-            most, because = share, Because.SHARED
+            most, because = share, NotFetched.SHARE
         return AdmissionLimit(self.taken < self.room // 2, most + self.refused_bytes[partition.source], because)
 
     def lets_go_on(self, partition: PartitionState) -> bool:
@@ -132,7 +132,7 @@ class Room:
         so there it is half.
         """
         refused, limit = self.refused_bytes[partition.source], self.limit_of(partition)
-        free = 2 if limit.because is Because.SHARED else 3
+        free = 2 if limit.because is NotFetched.SHARE else 3
         return partition.throughput.load - refused <= (limit.most - refused) * free // 4
 
     def share_of(self, partition: PartitionState) -> int:
@@ -179,7 +179,7 @@ class Room:
         What has paused goes on only when the lane is less than a quarter full, or much of its share is free: at one
         bound it would be paused and sought for every record.
         """
-        paused = partition.paused is not None and partition.paused.because is Because.SHARED
+        paused = partition.paused is not None and partition.paused.because is NotFetched.SHARE
         full = self.taken * 4 > self.room if paused else self.more_than_half
         return full and len(self._partitions) > 1
 

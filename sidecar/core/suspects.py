@@ -52,10 +52,11 @@ from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.outbox import Commits
 from reconsume.sidecar.core.outcome import Cancelled, NotSent, Outcome
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
-from reconsume.sidecar.core.partition import Because, PartitionState
+from reconsume.sidecar.core.partition import PartitionState
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Notice
 from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.room import Room
 from reconsume.sidecar.core.waiting import WaitingRecords
@@ -755,6 +756,6 @@ def _was_refused(partition: PartitionState, suspicion: Suspicion) -> bool:
 
     Until then it may have nothing in memory. What is not due was not in flight.
     """
-    if partition.paused is not None and partition.paused.because is Because.NOT_DUE:
+    if partition.paused is not None and partition.paused.because is NotFetched.NOT_DUE:
         return False
     return partition.offsets.unread <= suspicion.arrivals.last_seen

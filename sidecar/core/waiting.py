@@ -12,8 +12,8 @@ together. What is let go is AWAY: it is read again.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.fetching import HOLD_WITHIN_MS
@@ -239,17 +239,14 @@ class WaitingRecords:
 
     # --- questions --------------------------------------------------------------------------------------------------
 
-    def not_held(self, partition: PartitionState) -> Iterator[Record]:
-        """Yield the waiting records of a partition, but for those that an operator holds and those behind them."""
+    def behind_held(self, partition: PartitionState) -> set[int]:
+        """Return the offsets of the records that wait behind one of their key that an operator holds."""
         entries = partition.offsets.entries.values()
         held = {(partition.source, entry.offset) for entry in entries if entry.hold and entry.record is not None}
-        behind = self.keys.behind(held) if held and self.keys is not None else partition.records(BEHIND)
-        others = (
-            entry.record
-            for entry in entries
-            if entry.where in (READY, DELAYED, STOPPED) and not entry.hold and entry.record is not None
-        )
-        return chain(others, (record for record in behind if record.source == partition.source))
+        if not held or self.keys is None:
+            return set()
+        others = {record.offset for record in self.keys.behind(held) if record.source == partition.source}
+        return {entry.offset for entry in entries if entry.where is BEHIND} - others
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

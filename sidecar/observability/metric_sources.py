@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from reconsume.sidecar.core.ages import Ages
 from reconsume.sidecar.core.counters import Histogram
 from reconsume.sidecar.core.lane import Lane
-from reconsume.sidecar.core.overdue import Standing
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.record import Now, Partition
-from reconsume.sidecar.core.undelivered import Undelivered
 from reconsume.sidecar.release import Release
 
 TRANSACTION_BOUNDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -51,8 +50,7 @@ class LaneSource:
     rebalances: Mapping[str, int]
     ends: Callable[[], Mapping[Partition, int]] = dict
     """The end of each partition's log."""
-    standing: Standing = field(default_factory=Standing)
-    undelivered: Undelivered = field(default_factory=Undelivered)
+    ages: Ages = field(default_factory=Ages)
     unread_progress: Callable[[], int] = lambda: 0
     misplaced_progress: Callable[[], int] = lambda: 0
     replaced: Mapping[str, int] = field(default_factory=dict)

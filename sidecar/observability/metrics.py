@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from reconsume.sidecar.core.ages import Wait
 from reconsume.sidecar.core.facts import LaneFacts
 from reconsume.sidecar.core.outcome import OUTCOME_NAMES
-from reconsume.sidecar.core.overdue import overdue
 from reconsume.sidecar.core.pace.pace import Cause, State
-from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.core.reasons import NotDelivered, NotFetched, Reason
+from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.observability.metric_builders import Labels, added, counter, gauge, histogram, singly
 from reconsume.sidecar.observability.metric_sources import Sources
 
@@ -97,7 +98,12 @@ class _Collector(Collector):
         """Yield what is known of the group."""
         sources, lanes, meter = self._sources, self._lanes, self._sources.transactions
         moment = sources.now()
-        facts = [lane.shown.facts(moment.steady_ms) for lane in lanes]
+        facts = [lane.shown.facts(moment) for lane in lanes]
+        waits = {
+            partition: wait
+            for source, known in zip(sources.lanes, facts, strict=True)
+            for partition, wait in source.ages.waits(known, moment).items()
+        }
         yield self._deliveries()
         yield histogram("delivery_duration_seconds", "How long deliveries took.", [sources.deliveries])
         yield gauge("in_flight", "Deliveries that are out.", (), {(): sources.dispatcher.in_flight})
@@ -106,7 +112,7 @@ class _Collector(Collector):
         yield self._dead_letters()
         yield gauge("buffered_records", "Records that wait in memory.", ("level",), self._buffered(facts))
         yield gauge(
-            "overdue_seconds", "How late the most overdue waiting retry is.", ("level",), self._overdue(facts, moment)
+            "overdue_seconds", "How late the most overdue waiting retry is.", ("level",), self._overdue(facts, waits)
         )
         late = [lane.counters.lateness for lane in lanes]
         yield histogram("lateness_seconds", "How late retries were delivered.", late, unit=1000)
@@ -118,8 +124,13 @@ class _Collector(Collector):
             "undelivered_seconds",
             "For how long the oldest record has waited that could be delivered.",
             ("topic", "partition"),
-            self._undelivered(facts, moment),
+            {(topic, str(number)): wait.waited_ms / 1000 for (topic, number), wait in waits.items()},
         )
+        reasons = _by_reason(NotDelivered, (wait.reason for wait in waits.values()))
+        text = "Partitions whose oldest waiting record is not delivered, by why."
+        yield gauge("not_delivered_partitions", text, ("reason",), singly(reasons))
+        reasons = _by_reason(NotFetched, (wait.not_fetched for wait in waits.values()))
+        yield gauge("not_fetched_partitions", "Partitions that are not fetched, by why.", ("reason",), singly(reasons))
         yield from self._keys(facts)
         yield from self._pace()
         yield from self._holds(facts)
@@ -153,13 +164,6 @@ class _Collector(Collector):
                     lags[partition.topic, str(partition.number)] = max(0, ends[partition] - facts_of.first)
         return lags
 
-    def _undelivered(self, facts: Sequence[LaneFacts], moment: Now) -> dict[Labels, float]:
-        return {
-            (topic, str(number)): waited_ms / 1000
-            for source, known in zip(self._sources.lanes, facts, strict=True)
-            for (topic, number), waited_ms in source.undelivered.ages(known, source.standing, moment).items()
-        }
-
     def _buffered(self, facts: Sequence[LaneFacts]) -> dict[Labels, float]:
         """Return, by level, how many fetched records wait.
 
@@ -168,18 +172,18 @@ class _Collector(Collector):
         counts = dict.fromkeys(("main", *self._sources.levels), 0)
         for lane, known in zip(self._lanes, facts, strict=True):
             waiting = lane.shown.waiting_by_topic()
-            levels = {source.topic: facts_of.level for source, facts_of in known.partitions.items()}
+            levels = {source.topic: facts_of.kind.level for source, facts_of in known.partitions.items()}
             for topic in waiting.keys() & levels.keys():
                 counts[levels[topic]] = counts.get(levels[topic], 0) + waiting[topic]
         return singly(counts)
 
-    def _overdue(self, facts: Sequence[LaneFacts], moment: Now) -> dict[Labels, float]:
-        """Return, by level, how late the most overdue record of the owned partitions is, whatever the cause."""
+    def _overdue(self, facts: Sequence[LaneFacts], waits: Mapping[Partition, Wait]) -> dict[Labels, float]:
+        """Return, by level, for how long its oldest record has waited in the owned partitions."""
         worst = dict.fromkeys(self._sources.levels, 0.0)
-        for source, known in zip(self._sources.lanes, facts, strict=True):
-            for partition, late in overdue(known, source.standing, moment).items():
-                level = known.partitions[partition].level
-                worst[level] = max(worst.get(level, 0.0), late / 1000)
+        for source, partition in (item for known in facts for item in known.partitions.items()):
+            if not partition.is_main:
+                level = partition.kind.level
+                worst[level] = max(worst.get(level, 0.0), waits[source].waited_ms / 1000)
         return singly(worst)
 
     def _keys(self, facts: Sequence[LaneFacts]) -> Iterator[Metric]:
@@ -221,7 +225,8 @@ class _Collector(Collector):
         yield gauge("oldest_hold_seconds", "For how long the oldest of them has been in force.", (), {(): oldest_s})
         on_hold = dict.fromkeys(("main", *self._sources.levels), 0)
         for partition in chain.from_iterable(known.partitions.values() for known in facts):
-            on_hold[partition.level] = on_hold.get(partition.level, 0) + partition.on_hold
+            level = partition.kind.level
+            on_hold[level] = on_hold.get(level, 0) + partition.counts.on_hold
         yield gauge(
             "on_hold_records", "Records that were read and that a hold keeps back.", ("level",), singly(on_hold)
         )
@@ -280,3 +285,8 @@ class _Collector(Collector):
         yield gauge("waiting_seconds", "How long it waits for its service, outside the group.", (), {(): waiting})
         errors = {"connection": 0, "sidecar": 0, **self._sources.loop_errors()}
         yield counter("loop_errors", "Uncaught exceptions on the event loop.", ("scope",), singly(errors))
+
+
+def _by_reason(reasons: type[Reason], shown: Iterable[Reason | None]) -> dict[str, int]:
+    """Count the reasons of partitions; those that none has are 0."""
+    return {**{str(reason): 0 for reason in reasons}, **Counter(str(reason) for reason in shown if reason is not None)}

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.ages import LONG_ALONE, Age, Wait, stalled
 from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import Now, Partition
-from reconsume.sidecar.core.undelivered import HOLD, LONG_ALONE, RATE, Age, Wait, stalled
 from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.in_place_told import bounded as bounded_heads
 from reconsume.topics.instance_sums import (
@@ -50,12 +51,6 @@ ANSWERS_WITHIN = 1.0
 LASTS = 10_000
 """ms after its first failure from which on a record that is retried in place is news: most of them succeed sooner."""
 DELIVERED = "delivered"
-ENDS = {
-    DELIVERED: "it is delivered again",
-    HOLD: "an operator holds its oldest record, which was not delivered; its age does not grow meanwhile",
-    RATE: "its oldest record waits for a rate, and was not delivered",
-}
-"""How a stall is over, by the field `now` of the line."""
 
 Pair = tuple[str, str]
 
@@ -91,7 +86,7 @@ class Judged(NamedTuple):
 class Signals:
     """The sums of one instance. Used on the event loop, but for `refresh`, `news` and what can be read.
 
-    `waits`: what the oldest record of each partition does that is not done. `topics`: the main topics.
+    `waits`: what the oldest record of each partition waits for. `topics`: the main topics.
     `is_away`: whether an outage keeps every record from being delivered. `retried`: how many records are retried in
     place, for any thread. `heads`: the oldest of each partition. `parked`: how many keys are parked.
     """
@@ -155,8 +150,8 @@ class Signals:
 
     def _sum_up(self, waits: Mapping[Partition, Wait], moment: Now) -> _Snapshot:
         """Make the sums, and return the counters that they are of."""
-        mains = [Age(source, wait.waited_ms) for source, wait in waits.items() if source.topic in self._topics]
-        present = self._snapshot(moment, _oldest(mains))
+        mains = {source: wait for source, wait in waits.items() if source.topic in self._topics}
+        present = self._snapshot(moment, _oldest_by_topic(mains))
         failures = self._failures(present, self._before(moment.steady_ms - FAILURES_MS))
         before = self._before(moment.steady_ms - DEAD_LETTERS_MS)
         dead = _by_topic(present.dead_letters - before.dead_letters)
@@ -164,7 +159,7 @@ class Signals:
         self.sums = bounded(moment.wall_ms, failures, letters, self._lag(mains, moment), self._parked())
         bad = any(one.attempts >= FEW and one.failed >= BAD_SHARE * one.attempts for one in failures)
         self.in_place = bounded_heads(self._heads())
-        oldest_ms = max((one.waited_ms for one in mains), default=0)
+        oldest_ms = max((wait.waited_ms for wait in mains.values()), default=0)
         named = frozenset(one.id for one in self.in_place if moment.wall_ms - one.since >= LASTS)
         self._judged = Judged(bad, bool(letters), (oldest_ms // LONG_ALONE).bit_length(), named=named)
         self._judged = self._judged._replace(parks=self.sums.parked > 0)
@@ -190,17 +185,18 @@ class Signals:
             for topic, count in attempts.items()
         ]
 
-    def _lag(self, mains: Iterable[Age], moment: Now) -> list[TopicLag]:
+    def _lag(self, mains: Mapping[Partition, Wait], moment: Now) -> list[TopicLag]:
         by_topic = defaultdict[str, list[Age]](list)
-        for age in mains:
-            by_topic[age.source.topic].append(age)
+        for source, wait in mains.items():
+            by_topic[source.topic].append(Age(source, wait.waited_ms))
         before = self._before(moment.steady_ms - BEFORE).oldest
         lags = []
         for topic, ages in by_topic.items():
             first, *others = sorted(ages, key=lambda age: -age.waited_ms)
             grows = topic in before and first.waited_ms - before[topic] > GROWTH
             second = others[0].waited_ms if others else None
-            lags.append(TopicLag(topic, first.source.number, first.waited_ms, second, grows))
+            why = mains[first.source].reason if first.waited_ms else None
+            lags.append(TopicLag(topic, first.source.number, first.waited_ms, second, grows, str(why or "")))
         return lags
 
 
@@ -223,29 +219,34 @@ class StallLog:
         for source, waited_ms in stalled_ages:
             if source not in self._stalled:
                 self._stalled[source] = waits[source].first
-                text = "%s: its oldest undelivered record has waited for %d s: `partitions` in /status says why"
-                seconds = waited_ms // 1000
-                extra = {"event": "partition-stalled", "was": DELIVERED, "now": "stalled"}
+                text, reason, seconds = (
+                    "%s: its oldest record has waited for %d s: %s",
+                    waits[source].reason,
+                    waited_ms // 1000,
+                )
+                extra = {"event": "partition-stalled", "was": DELIVERED, "now": "stalled", "reason": str(reason)}
                 facts = {"partition": str(source), "undelivered_for": seconds}
-                _LOG.warning(text, source, seconds, extra={**extra, **facts})
+                meaning = "" if reason is None else reason.meaning
+                _LOG.warning(text, source, seconds, meaning, extra={**extra, **facts})
         present = dict(stalled_ages)
         for source, first in list(self._stalled.items()):
             wait = waits.get(source)
             if wait is None:  # another instance has it now
                 del self._stalled[source]
-            elif wait.waited_ms < LONG_ALONE and source not in present and (now := _ended(wait, first)):
+            elif wait.waited_ms < LONG_ALONE and source not in present and (end := _ended(wait, first)) is not None:
                 del self._stalled[source]
-                seconds = wait.waited_ms // 1000
+                now, text = end
                 extra = {"event": "partition-stalled", "was": "stalled", "now": now}
-                facts = {"partition": str(source), "undelivered_for": seconds}
-                _LOG.warning("%s: %s", source, ENDS[now], extra={**extra, **facts})
+                facts = {"partition": str(source), "undelivered_for": wait.waited_ms // 1000}
+                _LOG.warning("%s: %s", source, text, extra={**extra, **facts})
 
 
-def _ended(wait: Wait, first: int) -> str:
-    """Return how a stall is over that began with the offset `first` not done; empty if that is not known yet."""
-    if wait.kept_by:
-        return wait.kept_by
-    return DELIVERED if wait.first > first or wait.is_sent else ""
+def _ended(wait: Wait, first: int) -> tuple[str, str] | None:
+    """Return how a stall is over that began with the offset `first` not done, as a word and a sentence; None if that is
+    not known yet."""
+    if wait.reason is not None and wait.reason.is_deliberate and wait.reason is not NotDelivered.NOT_DUE:
+        return str(wait.reason), f"its oldest record was not delivered, and waits deliberately: {wait.reason.meaning}"
+    return (DELIVERED, "it is delivered again") if wait.first > first or wait.is_sent else None
 
 
 def _by_topic(counts: Counter[Pair]) -> defaultdict[str, Counter[str]]:
@@ -255,8 +256,8 @@ def _by_topic(counts: Counter[Pair]) -> defaultdict[str, Counter[str]]:
     return by_topic
 
 
-def _oldest(ages: Iterable[Age]) -> dict[str, int]:
+def _oldest_by_topic(waits: Mapping[Partition, Wait]) -> dict[str, int]:
     oldest: dict[str, int] = {}
-    for (topic, _), waited_ms in ages:
-        oldest[topic] = max(oldest.get(topic, 0), waited_ms)
+    for (topic, _), wait in waits.items():
+        oldest[topic] = max(oldest.get(topic, 0), wait.waited_ms)
     return oldest

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.ages import Wait
 from reconsume.sidecar.core.lane import Lane, LaneOptions
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.policy import Policy
@@ -16,7 +17,6 @@ from reconsume.sidecar.core.ports import Delivery, NoQueues, Ports
 from reconsume.sidecar.core.queues import AT_HAND_SHARE
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import PartitionStatus, statuses
-from reconsume.sidecar.core.undelivered import Wait
 from reconsume.sidecar.delivery.broadcast import AllPartitions, NoCommitter
 from reconsume.sidecar.kafka.admin.connection import Connection
 from reconsume.sidecar.kafka.client_config import (
@@ -94,7 +94,7 @@ class LaneRunner:
         self.policy = policy
         self._waits = waits_of(plan.waits, policy)
         has_queues, appends = policy.has_queues and not plan.waits, OwnAppends()
-        self.driver = LoopBridge(asyncio.get_running_loop(), dispatcher.waits_for_rate)
+        self.driver = LoopBridge(asyncio.get_running_loop())
         self.assignment: Assignment
         self.committer: Committer | NoCommitter
         client = client_id_of(plan.group, policy.instance)
@@ -141,7 +141,7 @@ class LaneRunner:
             min(HEAVY, plan.terms.room // HAND_OVER_SHARE),
             ask_restart,
         )
-        due_offsets, self.consumer.looks.tell_highs = self.consumer.looks.due_offsets, self.driver.ended
+        due_offsets, self.consumer.looks.tell_ends = self.consumer.looks.due_offsets, self.driver.ended
         due_offsets.waits, due_offsets.tell = lambda: self._waits, self.driver.looked
         self.queues: QueueThread | None = None
         if has_queues and isinstance(self.committer, Committer):
@@ -238,15 +238,13 @@ class LaneRunner:
         """Return the present state of each partition."""
         moment = now()
         oldest = None if self.lane.queues is None else self.lane.queues.oldest()
-        facts = self.lane.shown.facts(moment.steady_ms)
-        ages = self.driver.undelivered.ages(facts, self.driver.standing, moment)
-        return statuses(facts, self.driver.standing, moment, oldest, ages)
+        facts = self.lane.shown.facts(moment)
+        return statuses(facts, self.driver.ages.waits(facts, moment), moment, oldest)
 
     def waits(self) -> dict[Partition, Wait]:
-        """Return what the oldest record of each partition does that is not done."""
+        """Return what the oldest record of each partition waits for."""
         moment = now()
-        facts = self.lane.shown.facts(moment.steady_ms)
-        return self.driver.undelivered.waits(facts, self.driver.standing, moment)
+        return self.driver.ages.waits(self.lane.shown.facts(moment), moment)
 
     def ends(self) -> Mapping[Partition, int]:
         """Return where each partition ended a few seconds ago, with what transactions hold back that are open."""

@@ -9,12 +9,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from reconsume.sidecar.clock import now
+from reconsume.sidecar.core.ages import Ages, LogEnds
 from reconsume.sidecar.core.commit_batch import CommitResult
 from reconsume.sidecar.core.lane import Lane
-from reconsume.sidecar.core.overdue import Standing
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.record import Partition, Record
-from reconsume.sidecar.core.undelivered import Undelivered
 from reconsume.sidecar.observability.failure_lines import log_dead_letters
 
 HAND_OVERS = 2
@@ -24,13 +23,9 @@ HAND_OVERS = 2
 class LoopBridge:
     """The calls of other threads to one lane, which it passes on to the event loop."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, is_rated: Callable[[str | None], bool] = lambda topic: False
-    ) -> None:
-        """`is_rated`: as in `Undelivered`."""
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.lane: Lane
-        self.standing = Standing()
-        self.undelivered = Undelivered(is_rated)
+        self.ages = Ages()
         self.lacks_room = False
         """Whether the brokers refuse the longest metadata of an offset."""
         self._loop = loop
@@ -70,9 +65,9 @@ class LoopBridge:
         """Pass on the first offset of each level partition that is not due."""
         self._loop.call_soon_threadsafe(self._looked, heads)
 
-    def ended(self, highs: Mapping[Partition, int]) -> None:
-        """Pass on the high watermark of each partition."""
-        self._loop.call_soon_threadsafe(self._ended, highs)
+    def ended(self, ends: LogEnds) -> None:
+        """Pass on where the log of each partition ends."""
+        self._loop.call_soon_threadsafe(self._ended, ends)
 
     # --- called by the reader of the queues --------------------------------------------------------------------------
 
@@ -152,13 +147,11 @@ class LoopBridge:
 
     def _looked(self, heads: Mapping[Partition, int]) -> None:
         moment = now()
-        self.standing.looked(
-            heads, self.lane.shown.facts(moment.steady_ms), self.lane.shown.put_off(moment.steady_ms), moment
-        )
+        self.ages.note_heads(heads, self.lane.shown.facts(moment), moment)
 
-    def _ended(self, highs: Mapping[Partition, int]) -> None:
+    def _ended(self, ends: LogEnds) -> None:
         moment = now()
-        self.undelivered.looked(highs, self.lane.shown.facts(moment.steady_ms), moment)
+        self.ages.note_ends(ends, self.lane.shown.facts(moment), moment)
 
     def _release(self, partitions: Sequence[Partition], done: Callable[[], None]) -> None:
         self.lane.release(partitions, done, now())

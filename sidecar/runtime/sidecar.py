@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from reconsume.sidecar.api.app import policy_routes
 from reconsume.sidecar.background import background, on_own_thread
+from reconsume.sidecar.core.ages import Wait
 from reconsume.sidecar.core.counters import strays_in
 from reconsume.sidecar.core.pace.pace import Cause
 from reconsume.sidecar.core.pace.refusals import status_of
 from reconsume.sidecar.core.progress_codec import NEEDED
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import keys_status
-from reconsume.sidecar.core.undelivered import Wait
 from reconsume.sidecar.delivery.push.access import Access, build_credentials
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
 from reconsume.sidecar.group_policy.controller import PolicyController
@@ -370,7 +370,7 @@ class Sidecar:
         return [head.shown() for runner in self._runners for head in runner.lane.shown.retried_heads()]
 
     def _overdue(self) -> int:
-        return max(runner.driver.standing.worst for runner in self._runners)
+        return max(runner.driver.ages.overdue_ms for runner in self._runners)
 
     def _last_error(self) -> str | None:
         found = [

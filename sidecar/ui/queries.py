@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.pace.pace import FailureEnd
 from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.reasons import meaning_of
 from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.agreement import group_settings
@@ -71,13 +72,15 @@ class GroupNews(NamedTuple):
     end: FailureEnd
 
 
-class NotDelivered(NamedTuple):
+class UndeliveredTotal(NamedTuple):
     """What main topics hold that is not delivered yet. `records`: offsets, of which some may be markers. `oldest_ms`:
-    for how many ms the oldest record that could be delivered has waited, as was said at `at` (epoch ms)."""
+    for how many ms the oldest record that could be delivered has waited, as was said at `at` (epoch ms). `why`: what it
+    waits for; empty if that is not known."""
 
     records: int
     oldest_ms: int
     at: int
+    why: str = ""
 
 
 class Rules(NamedTuple):
@@ -163,7 +166,7 @@ class Queries:
         history = tuple(reversed(policies.entries[-MOST_CHANGES:]))
         return Rules(values, policies.in_force, in_force.agreed, history, fault)
 
-    def undelivered(self, heartbeats: Mapping[str, SubscriptionRecord]) -> NotDelivered | None:
+    def undelivered(self, heartbeats: Mapping[str, SubscriptionRecord]) -> UndeliveredTotal | None:
         """Return how much of the main topics is not delivered yet, by Kafka's offsets, and for how long the oldest
         record has waited, by these heartbeats. None if this user may not see it."""
         rows = [row for row in self.lags().rows if row.group == self.settings.names.group]
@@ -171,14 +174,14 @@ class Queries:
             return None
         now = wall()
         lags = [
-            (lag.oldest, beat.sums.at)
+            (lag.oldest, beat.sums.at, lag.why)
             for beat in heartbeats.values()
             if beat.at > now - SILENT_AFTER and beat.sums is not None
             for lag in beat.sums.lag
         ]
-        records, (oldest_ms, at) = sum(row.lag for row in rows), max(lags, default=(0, now))
+        records, (oldest_ms, at, why) = sum(row.lag for row in rows), max(lags, default=(0, now, ""))
         # Kafka's offsets are of now: with nothing left to deliver, nothing waits, whatever the last heartbeat said.
-        return NotDelivered(records, oldest_ms if records else 0, at)
+        return UndeliveredTotal(records, oldest_ms if records else 0, at, meaning_of(why))
 
     def changes(self) -> list[dict[str, Any]]:
         """Return who changed the policy, held and released, and ran commands, as rows of the activity page."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from reconsume.sidecar.core.ages import Ages, Wait
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord, WrittenAt
 from reconsume.sidecar.core.facts import LaneFacts
 from reconsume.sidecar.core.lane import Lane, LaneOptions
@@ -18,7 +19,6 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import NoQueues, Ports, QueueReads, Reply
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
-from reconsume.sidecar.core.status import state_of
 from reconsume.topics.tags import TagFilter
 from tests.sim import samples
 from tests.sim.samples import ORDERS, WALL
@@ -107,11 +107,11 @@ class Rig:
     @property
     def facts(self) -> LaneFacts:
         """What is true of the lane now."""
-        return self.lane.shown.facts(self.now.steady_ms)
+        return self.lane.shown.facts(self.now)
 
-    def state(self) -> str:
-        """The state of the only partition, or of the first one, as people read it."""
-        return state_of(next(iter(self.facts.partitions.values())))
+    def wait(self) -> Wait:
+        """Why the only partition, or the first one, is not delivered and not fetched; its log was not looked at."""
+        return next(iter(Ages().waits(self.facts, self.now).values()))
 
     # --- ports -------------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from reconsume.sidecar.core.pace.pace import Pace, State
 from reconsume.sidecar.core.pace.rates import DeliveryLimits, FlowKey, LimitFacts
 from reconsume.sidecar.core.pace.refusals import Refusals
 from reconsume.sidecar.core.pace.topic_turns import Flow, ReadyFlows, Turns
+from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 
 FEW = 4
@@ -176,12 +177,17 @@ class Dispatcher:
         """Return the limits in force in addition to the pace, and whether records wait for them."""
         return self.limits.facts(full=self._waits_for_rate)
 
-    def waits_for_rate(self, topic: str | None) -> bool:
-        """Return whether records of a topic wait for a rate, its own or that of all; None: whether any do."""
-        return any(
-            facts.waits and facts.limit != "concurrency" and (topic is None or facts.topic in (None, topic))
-            for facts in self.limit_facts()
-        )
+    def what_keeps(self, topic: str) -> NotDelivered:
+        """Return why a ready record of a main topic is not sent now."""
+        if self.closed:
+            return NotDelivered.CLOSING
+        if self.doubts:
+            return NotDelivered.MEMBERSHIP
+        if self.single_file.sources:
+            return NotDelivered.SUSPECT
+        if (limit := self.limits.topics.get(topic)) is not None and limit.binds:
+            return NotDelivered.TOPIC_RATE if limit.binds == "rate" else NotDelivered.TOPIC_CONCURRENCY
+        return NotDelivered.RATE if self._waits_for_rate else NotDelivered.PACE
 
     # --- deliveries end -----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.pace.pace import FailureEnd, State, outage_now
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
 from reconsume.sidecar.core.record import Now
-from reconsume.sidecar.core.status import STOPPED
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.queries import live_queries
 from reconsume.sidecar.group_policy.state import ControlState
@@ -121,9 +120,10 @@ def standing(status: Mapping[str, Any], at: Now, end: FailureEnd = FailureEnd.DE
     """Report what the instance here says in its `/status`."""
     name = str(status.get("instance", "the instance here"))
     partitions = status.get("partitions", ())
-    stopped = [partition for partition in partitions if str(partition["state"]).startswith(STOPPED)]
+    stopped = [partition for partition in partitions if partition["refusal"]]
     for partition in stopped[:10]:
-        yield fail(f"{name}: {partition['topic']}[{partition['partition']}] is {partition['state']}", SEE)
+        text = f"{name}: nothing of {partition['topic']}[{partition['partition']}] is delivered: {partition['refusal']}"
+        yield fail(text, SEE)
     refused = sum(int(partition["refused_copies"]) for partition in partitions)
     if refused and not stopped:
         yield warn(f"{name}: Kafka refuses the copies of {plural(refused, 'record')}, which are tried again", SEE)

@@ -255,8 +255,8 @@ def overdue_finding(
     text = f"{topic}[{number}]: the record at {first} was due {ago(behind)} ago and is not done; "
     text += f"due there: at most {plural(head - first, 'offset')}"
     mend = (
-        f"{owner} has it: see `partitions` in its /status for why (state, overdue_for), and the pace; where neither is "
-        "the reason, restart it: nothing is lost by that"
+        f"{owner} has it: `partitions` in its /status says why (not_delivered, not_fetched); where it is `unread` and "
+        "nothing keeps it from being fetched, restart it: nothing is lost by that"
     )
     if queries:
         mend = f"{queries[0].described} reads it: see the progress of its batches, and the log of its driver"

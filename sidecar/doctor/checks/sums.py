@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.ages import Age, stalled
 from reconsume.sidecar.core.pace.pace import Cause, State
+from reconsume.sidecar.core.reasons import meaning_of
 from reconsume.sidecar.core.record import Now, Partition
-from reconsume.sidecar.core.undelivered import Age, stalled
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
 from reconsume.sidecar.group_policy.queries import live_queries, reads_of
@@ -182,6 +183,7 @@ def waiting(
         grows = ", and this grows" if lags[source].grows else ""
         topic, number = source
         text = f"{topic}[{number}]: its oldest undelivered record has waited for {ago(waited_ms)}{grows}"
+        text += f": {meaning}" if (meaning := meaning_of(lags[source].why)) else ""
         if (one := blocking.get(source)) is not None:
             text += f"; {one.head.id} is retried in place: {one.fails(wall_ms)}"
         yield warn(text, STALLED)

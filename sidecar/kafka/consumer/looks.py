@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from confluent_kafka import OFFSET_END, TopicPartition
 
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.ages import LogEnds
 from reconsume.sidecar.core.progress import is_recreated
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.log_checks import recreated
@@ -56,7 +57,7 @@ class Looks:
         self.highs: Mapping[Partition, int] = {}
         """Where the logs ended at the last look, with records of transactions that are still open; replaced as a
         whole."""
-        self.tell_highs: Callable[[Mapping[Partition, int]], None] = lambda highs: None
+        self.tell_ends: Callable[[LogEnds], None] = lambda ends: None
         """Called with them on the consumer's thread after each look."""
         self._every = every
         self.unanswered: frozenset[Partition] = frozenset()
@@ -99,11 +100,11 @@ class Looks:
             owned.partition: max(high_of(logs.consumer, owned), self.ends.get(owned.partition, 0))
             for owned in owned_partitions.values()
         }
-        self.tell_highs(self.highs)
         self._unanswered_since = {
             source: self._unanswered_since.get(source, now) for source in sources if source not in ends
         }
         self._name(frozenset(source for source, at in self._unanswered_since.items() if now - at >= UNANSWERED_FOR))
+        self.tell_ends(LogEnds(self.highs, self.ends, self.unanswered))
         return []
 
     def _due_offsets(self, logs: OffsetLookup, owned_partitions: OwnedByKey, now: float) -> list[Partition]:

@@ -94,7 +94,7 @@ def test_a_record_that_kills_its_pod_is_dead_lettered_after_three_deaths_and_all
     for _ in range(3):
         pod.succeed()
     await_quiet(pod.group, QUIET_WITHIN)
-    assert "suspect" in {part["state"] for part in pod.sidecar.status()["partitions"]}
+    assert "suspect" in {part["not_delivered"] for part in pod.sidecar.status()["partitions"]}
     dead = f'reconsume_dead_lettered_total{{reason="crashed-service",topic="{pod.group.main}"}}'
     assert pod.sidecar.metric(dead) == 1
     assert pod.sidecar.running

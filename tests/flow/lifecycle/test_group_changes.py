@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -46,7 +44,7 @@ def test_no_retry_waits_for_ever_after_one_pod_has_joined_and_left(
 
     def not_due(pod: SidecarProcess) -> int:
         partitions = pod.status()["partitions"]
-        return sum(partition["topic"] == level and partition["state"] == "not due" for partition in partitions)
+        return sum(partition["topic"] == level and partition["not_fetched"] == "not-due" for partition in partitions)
 
     stays.until(lambda: not_due(stays) == PARTITIONS, 10, "the level's partitions wait")
     goes = start_sidecar(group, service.url, "pod-1", ladder)
@@ -118,7 +116,7 @@ def test_a_stopped_partition_leaves_the_room_to_the_others(
     sidecar = start_sidecar(group, service.url, overrides={"deliver": {"buffer_memory": "1MiB", "concurrency": 4}})
     large = b"good:" + b"x" * 100_000
     produce(group.bootstrap, group.main, [Out(b"dead:", partition=0), *[Out(large, partition=0)] * 100])
-    sidecar.until(lambda: "stopped: " in json.dumps(sidecar.status()["partitions"]), 20, "the partition is stopped")
+    sidecar.until(lambda: any(one["refusal"] for one in sidecar.status()["partitions"]), 20, "the partition is stopped")
     before = len(service.ledger.taken())
     produce(group.bootstrap, group.main, [Out(b"good:%d" % number, partition=1) for number in range(40)])
 

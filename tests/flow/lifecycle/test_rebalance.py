@@ -98,7 +98,7 @@ def second_joins(
 
 def states(sidecar: SidecarProcess) -> set[str]:
     """The states of the main partitions that a sidecar holds."""
-    return {part["state"] for part in sidecar.status()["partitions"] if part["lane"] == "main"}
+    return {part["not_fetched"] for part in sidecar.status()["partitions"] if part["lane"] == "main"}
 
 
 def add_partition(group: GroupTopics) -> None:

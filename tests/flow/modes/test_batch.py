@@ -238,7 +238,7 @@ def test_what_the_service_has_of_a_partition_that_moves_is_answered_before_it_go
     produce(group.bootstrap, group.main, records)
     first.until(lambda: len(service.ledger.deliveries()) == len(records), 15, "all are out")
     second = start_sidecar(group, f"{service.url}/pod-1", "pod-1", overrides)
-    first.until(lambda: any(p["state"] == "closing" for p in first.status()["partitions"]), 15, "half is revoked")
+    first.until(lambda: any(p["not_fetched"] == "closing" for p in first.status()["partitions"]), 15, "half is revoked")
     let_go.set()
     second.until(lambda: len(owned(second)) == PARTITIONS // 2, 15, "the second has half")
     assert [first.stop().code, second.stop().code] == [0, 0]

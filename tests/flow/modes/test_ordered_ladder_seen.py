@@ -60,7 +60,7 @@ def test_a_key_that_fails_is_seen_while_its_queue_fills_and_at_its_bound(
     produce(group.bootstrap, group.main, [Out(b"good", KEY)] * 30)
     sidecar.until(lambda: queue() == (2, 103), 20, "as many wait as may")
     produce(group.bootstrap, group.main, [Out(b"good", KEY)] * 30)
-    sidecar.until(lambda: partition()["state"] == "behind its keys", 20, "the partition is paused at its bound")
+    sidecar.until(lambda: partition()["not_fetched"] == "behind-keys", 20, "the partition is paused at its bound")
     assert sidecar.metric(f'reconsume_queue_fill_ratio{{topic="{group.main}"}}') >= 1
     asked = [text for text in expressions().values() if any(metric in QUEUED for metric, *_ in uses(text))]
     assert len(asked) >= 4

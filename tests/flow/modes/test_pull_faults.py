@@ -111,7 +111,7 @@ def test_a_partition_that_moves_waits_for_the_verdicts_on_its_leases(
     assert len(leased) <= LEASED, "no more than max_leased"
     second = start_sidecar(group, "", "pod-1", overrides)
     assert Puller(second, ledger).receive() == [], "with the first receive it joins"
-    first.until(lambda: "closing" in {part["state"] for part in first.status()["partitions"]}, 20, "a lock is asked")
+    first.until(lambda: "closing" in {p["not_fetched"] for p in first.status()["partitions"]}, 20, "a lock is asked")
     assert set(mine.ack(*leased)) == {"ok"}
     second.until(lambda: len(owned(second)) == PARTITIONS // 2, 20, "the second has half")
     pullers = (mine, Puller(second, ledger))

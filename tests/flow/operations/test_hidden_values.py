@@ -46,9 +46,9 @@ POLICY = (
 )
 """What a policy says: settings, and nothing of records."""
 PARTITION = (
-    *("lane", "topic", "partition", "level", "state", "position", "in_flight", "refused_copies", "next_due_in"),
+    *("lane", "topic", "partition", "level", "not_fetched", "not_delivered", "refusal", "position", "in_flight"),
+    *("refused_copies", "next_due_in"),
     *(
-        "overdue_for",
         "blocked_keys",
         "behind_records",
         "oldest_for",

@@ -75,7 +75,7 @@ def forged(**fields: Any) -> bytes:
 
 def states_of(pods: Sequence[SidecarProcess], topic: str) -> set[str]:
     """The states of the topic's partitions, in all pods."""
-    return {row["state"] for pod in pods for row in pod.status()["partitions"] if row["topic"] == topic}
+    return {row["not_fetched"] for pod in pods for row in pod.status()["partitions"] if row["topic"] == topic}
 
 
 def test_two_sidecars_and_a_new_one_obey_a_hold_of_a_topic_until_it_is_released(

@@ -183,18 +183,18 @@ def test_the_status_of_the_instance_here_tells_what_has_stopped() -> None:
     stopped = {
         "topic": "orders",
         "partition": 3,
-        "state": "stopped: too many of its copies are refused",
+        "refusal": "too many of its copies are refused",
         "refused_copies": 65,
     }
     found = list(standing({"instance": "pod-1", "partitions": [stopped], "missing_topics": ["a"], "pace": "open"}, AT))
     assert [one.finding for one in found] == [
-        "pod-1: orders[3] is stopped: too many of its copies are refused",
+        "pod-1: nothing of orders[3] is delivered: too many of its copies are refused",
         "pod-1 waits for topics: a",
     ]
     [kept_out] = standing({"instance": "pod-1", "partitions": [], "refused_by_group": "GROUP_MAX_SIZE_REACHED: x"}, AT)
     assert kept_out.status is Status.FAIL
     assert kept_out.finding == "pod-1 reads nothing, as its group does not take it: GROUP_MAX_SIZE_REACHED: x"
-    refused = {"topic": "orders", "partition": 3, "state": "fetching", "refused_copies": 2}
+    refused = {"topic": "orders", "partition": 3, "refusal": "", "refused_copies": 2}
     [warned] = standing({"instance": "pod-1", "partitions": [refused]}, AT)
     assert (warned.status, "2 records" in warned.finding) == (Status.WARN, True)
 

@@ -243,17 +243,17 @@ def test_a_partition_paused_behind_the_lanes_back_shows_as_overdue_and_no_other_
             lane.until(written.done, "a retry is written")
             written.result()
     lane.until(lambda: lane.service.taken, "the other retry is delivered")
-    lane.until(lambda: lane.status()[paused].overdue_for, "the wedge shows")
+    lane.until(lambda: lane.status()[paused].undelivered_for, "the wedge shows")
     shown = lane.status()
-    assert shown[paused].state == "stuck: not read"
-    assert {source: part.overdue_for for source, part in shown.items() if source != paused} == {
-        healthy: None,
-        Partition(retries.names.ready, 0): None,
+    assert (shown[paused].not_delivered, shown[paused].not_fetched) == ("unread", None)
+    assert {source: part.undelivered_for for source, part in shown.items() if source != paused} == {
+        healthy: 0,
+        Partition(retries.names.ready, 0): 0,
     }
-    before = lane.status()[paused].overdue_for or 0
+    before = lane.status()[paused].undelivered_for
     lane.run(1.0)
-    assert (lane.status()[paused].overdue_for or 0) >= before + 900
+    assert lane.status()[paused].undelivered_for >= before + 0.9
     consumer._commands.put(lambda: consumer._consumer.resume([TopicPartition(*paused)]))
     lane.until(lambda: len(lane.service.taken) == 2, "it is delivered once it is fetched")
-    lane.until(lambda: lane.status()[paused].overdue_for is None, "nothing is overdue any more")
+    lane.until(lambda: lane.status()[paused].undelivered_for == 0, "nothing is overdue any more")
     assert lane.engine.last_error == ""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
+from reconsume.sidecar.core.ages import Ages
 from reconsume.sidecar.core.commit_batch import CommitResult, Refusal
 from reconsume.sidecar.core.counters import Histogram
 from reconsume.sidecar.core.lane import Lane, LaneOptions
@@ -19,7 +20,6 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import NoDelivery, Ports, Reply
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Now, Partition, Record
-from reconsume.sidecar.core.undelivered import Undelivered
 from reconsume.sidecar.delivery.push.pool import DURATION_BOUNDS
 from reconsume.sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
 from reconsume.sidecar.observability.metrics import scraper
@@ -94,7 +94,7 @@ class World:
         self.replaced: dict[str, int] = {}
         self.restarts = {"queue-topic": 0}
         self.ends: dict[Partition, int] = {}
-        self.undelivered = Undelivered()
+        self.ages = Ages()
         self.durations = Histogram(DURATION_BOUNDS)
         self.transactions = TransactionMeter()
         self.now = START
@@ -111,7 +111,7 @@ class World:
                         self.main,
                         self.rebalances,
                         lambda: self.ends,
-                        undelivered=self.undelivered,
+                        ages=self.ages,
                         unread_progress=lambda: self.told.get("unread_progress", 0),
                         misplaced_progress=lambda: self.told.get("misplaced_progress", 0),
                         replaced=self.replaced,

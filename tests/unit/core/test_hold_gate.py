@@ -8,10 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from reconsume.sidecar.core import hold_gate
+from reconsume.sidecar.core.ages import Wait
+from reconsume.sidecar.core.facts import Waiting
 from reconsume.sidecar.core.hold_gate import LOOK_AGAIN_MS
 from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.outcome import COMMITTED, WITHDRAWN, Failed
 from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.retry_headers import RetryState
 from tests.sim import samples
@@ -64,7 +67,7 @@ def test_a_held_topic_is_paused_and_gives_the_only_place_to_the_other() -> None:
     rig.assign(ORDERS, REFUNDS)
     hold(rig, Hold("h", topic="orders"))
     give(rig, range(500))
-    assert (rig.state(), rig.lane.room.load) == ("held", 0)
+    assert (rig.wait().not_fetched, rig.lane.room.load) == ("held", 0)
     give(rig, range(3), REFUNDS)
     for offset in range(3):
         assert rig.answer().offset == offset
@@ -85,7 +88,7 @@ def test_a_held_key_waits_as_offsets_alone_and_is_fetched_again() -> None:
     assert rig.lane.room.load == 0
     assert rig.kafka[ORDERS].next == 1, "nothing is passed over"
     (facts,) = rig.facts.partitions.values()
-    assert (facts.on_hold, facts.is_held) == (5, True)
+    assert (facts.counts.on_hold, facts.kept) == (5, Waiting(1, NotDelivered.HELD))
     hold(rig)
     assert rig.fetches[-1] == ("resume", ORDERS, 1, 1)
     rig.take(*(record(offset, key=b"bad" if offset % 2 else b"good") for offset in range(1, 12)))
@@ -118,7 +121,7 @@ def test_what_is_out_ends_as_it_does_and_its_retry_is_held() -> None:
     rig.take(record(1, source=READY, life=life(2)))
     assert not rig.sent
     rig.run(600_000)
-    assert rig.facts.due == {}, "it is late by intent"
+    assert rig.wait() == Wait(0, NotDelivered.HELD, None, 1, is_sent=False), "it waits deliberately"
 
 
 def test_a_record_that_is_tried_in_place_waits_in_memory_and_keeps_its_count() -> None:
@@ -182,8 +185,8 @@ def test_a_hold_of_a_level_pauses_it_and_no_other() -> None:
     hold(rig, Hold("h", level="10s"))
     past = WALL - 20_000
     rig.take(record(0, source=LEVEL, timestamp=past, life=life(1, past)))
-    assert rig.state() == "fetching"  # of the ready topic, which is the first by name
-    assert rig.facts.partitions[LEVEL].is_held
+    assert rig.wait().not_fetched is None  # of the ready topic, which is the first by name
+    assert rig.facts.partitions[LEVEL].not_fetched is NotFetched.HELD
     assert rig.part(LEVEL).paused is not None
     rig.take(record(0, source=READY, life=life()))
     assert [sent.record.source for sent in rig.sent] == [READY]
@@ -229,7 +232,7 @@ def test_a_level_that_has_one_topic_alone_is_paused_with_that_topic() -> None:
     hold(rig, Hold("h", topic="orders"))
     rig.run(600_000)  # what it holds is due
     rig.take(record(0, source=source, life=life()))
-    assert (rig.state(), rig.lane.room.load) == ("held", 0)
+    assert (rig.wait().not_fetched, rig.lane.room.load) == ("held", 0)
 
 
 def test_a_partition_alone_keeps_back_as_many_offsets_as_the_lane_may_and_then_pauses(
@@ -241,7 +244,7 @@ def test_a_partition_alone_keeps_back_as_many_offsets_as_the_lane_may_and_then_p
     hold(rig, Hold("h", key=b"k"))
     give(rig, range(6))
     give(rig, range(6, 8))
-    assert (rig.state(), set(kept_back(rig))) == ("held", set(range(6)))
+    assert (rig.wait().not_fetched, set(kept_back(rig))) == ("held", set(range(6)))
     rig.fetches.clear()
     rig.run(LOOK_AGAIN_MS - 1)
     assert rig.fetches == []

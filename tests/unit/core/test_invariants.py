@@ -19,7 +19,8 @@ from reconsume.sidecar.core.lane import Lane
 from reconsume.sidecar.core.outcome import Failed, Throttled
 from reconsume.sidecar.core.owned_queue import Reach
 from reconsume.sidecar.core.pace.pace import State
-from reconsume.sidecar.core.partition import DELAYED, OUT, READY, SETTLED, Because, Entry, PartitionState, Pause, Where
+from reconsume.sidecar.core.partition import DELAYED, OUT, READY, SETTLED, Entry, PartitionState, Pause, Where
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Partition
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, record
@@ -118,14 +119,14 @@ def blocked_and_fetched(rig: Rig) -> None:
 
 
 def paused_until_nobody_looks(rig: Rig) -> None:
-    rig.part().paused = Pause(3, 5_000, Because.SHARED)
+    rig.part().paused = Pause(3, 5_000, NotFetched.SHARE)
 
 
 def paused_behind_what_is_to_be_read_again(rig: Rig) -> None:
     entry = entry_at(rig, DELAYED)
     rig.lane.machines.waiting.end_delay(entry)
     rig.lane.machines.fetching.drop_from_memory(rig.part(), entry)
-    rig.lane.machines.fetching.pause(rig.part(), 900, rig.now.steady_ms, Because.SHARED)
+    rig.lane.machines.fetching.pause(rig.part(), 900, rig.now.steady_ms, NotFetched.SHARE)
 
 
 def last_time_of_a_main_topic(rig: Rig) -> None:

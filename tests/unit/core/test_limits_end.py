@@ -19,8 +19,8 @@ from reconsume.sidecar.core.fetching import CHECK_ROOM_EVERY_MS
 from reconsume.sidecar.core.order import OrderBy
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
 from reconsume.sidecar.core.pace.pace import AWAY, PROBE_INTERVAL_MS, SLOW_FOR_MS, State
-from reconsume.sidecar.core.partition import Because
 from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Partition, Record
 from reconsume.sidecar.core.room import REFUSED_SHARE
 from tests.sim import samples
@@ -118,7 +118,7 @@ class Consumer:
     def is_full_of_what_waits(self, number: int) -> bool:
         """Whether a partition stands because what waits behind its kept records takes half of its share or more."""
         part = self.rig.part(PARTS[number])
-        stands = part.paused is not None and part.paused.because is Because.SHARED
+        stands = part.paused is not None and part.paused.because is NotFetched.SHARE
         return stands and number in {one[0] for one in self.kept if one} and not self.rig.lane.room.lets_go_on(part)
 
     @staticmethod
@@ -195,24 +195,20 @@ def refuse(rig: Rig, on: bool) -> None:
     rig.lane.room.set_refused(Counter({PARTS[3]: ROOM} if on else {}))
 
 
-CAUSES = {
-    Because.SLOWED: (slow, ROOM // 8),
-    Because.BEHIND_RETRY: (retry, ROOM // 8),
-    Because.CROWDED: (refuse, ROOM // 16),
-}
+CAUSES = {"an outage": (slow, ROOM // 8), "retries": (retry, ROOM // 8), "refusals": (refuse, ROOM // 16)}
 
 
-@pytest.mark.parametrize("why", CAUSES)
-def test_a_limit_is_there_with_its_cause_and_gone_with_it(why: Because) -> None:
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_limit_is_there_with_its_cause_and_gone_with_it(cause: str) -> None:
     """Four partitions: each may have half of its share, and two with a retry share a quarter."""
-    turn, most = CAUSES[why]
+    turn, most = CAUSES[cause]
     rig = Rig(room=ROOM, order="key")
     rig.assign(*PARTS)
     part = rig.part(PARTS[0])
     for on in (True, False, True):
         turn(rig, on)
         limit = rig.lane.room.limit_of(part)
-        assert (limit.most, limit.because) == ((most, why) if on else (NEVER, Because.AT_BOUND))
+        assert (limit.most, limit.because) == ((most, NotFetched.MEMORY) if on else (NEVER, NotFetched.DISTANCE))
         part.throughput.load = most + 1
         assert rig.lane.room.lets_go_on(part) == (not on)
         part.throughput.load = most * 3 // 4
@@ -291,7 +287,7 @@ def test_a_partition_with_more_than_half_its_share_is_parked_and_the_others_are_
     rig.take_offsets(range(3), OTHER)
     parked = rig.part().paused
     assert parked is not None
-    assert (parked.because, parked.offset) == (Because.SLOWED, 9)  # five are more than 16 / 4
+    assert (parked.because, parked.offset) == (NotFetched.MEMORY, 9)  # five are more than 16 / 4
     assert rig.part(OTHER).paused is None
 
 

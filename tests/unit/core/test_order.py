@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.order import LONGEST_NAME, KeyQueues, OrderBy, line_of
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Rejected, Throttled
-from reconsume.sidecar.core.partition import Because
 from reconsume.sidecar.core.policy import InPlace
 from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import RECORD_COST, Partition, Record
 from reconsume.topics.events import Event, State, decode_event
 from reconsume.topics.transitions import DeadLetter
@@ -247,7 +247,7 @@ def test_what_stands_behind_a_failing_key_does_not_fill_the_lanes_room() -> None
         burst(rig, ORDERS, start, 100)
     assert rig.lane.room.taken <= room // 4 + 2 * RECORD_COST
     assert rig.part().paused is not None
-    assert rig.part().paused.because is Because.BEHIND_RETRY  # type: ignore[union-attr]
+    assert rig.part().paused.because is NotFetched.MEMORY  # type: ignore[union-attr]
     rig.run(INTERVAL)
     rig.take(record(0, source=INVOICES, key=b"a"))
     assert (0, INVOICES) in [(sent.record.offset, sent.record.source) for sent in rig.sent]

@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.ages import Ages
 from reconsume.sidecar.core.commit_batch import SettledRecord
-from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts
+from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts, Waiting
 from reconsume.sidecar.core.ledger import KeyLedger, QueuedCopy, identity_of
 from reconsume.sidecar.core.outcome import Failed
-from reconsume.sidecar.core.overdue import Standing
 from reconsume.sidecar.core.owned_queue import (
     LOST_AFTER_MS,
     SHORT_AFTER_MS,
@@ -25,6 +25,7 @@ from reconsume.sidecar.core.owned_queue import (
 )
 from reconsume.sidecar.core.partition import AWAY, FetchedRecords, Kind, PartitionState
 from reconsume.sidecar.core.progress import Bounds, Progress
+from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record, weight_of
 from reconsume.sidecar.core.status import keys_status, statuses
 from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
@@ -498,19 +499,16 @@ def test_the_oldest_is_the_first_record_of_a_key_with_the_lowest_timestamp() -> 
 
 
 def facts(source: Partition) -> PartitionFacts:
-    return PartitionFacts(source, "main", None, 0, 0, 0, 0, 0, None, "", closing=False, suspect=False)
+    return PartitionFacts(source, Kind("main", None), 0, Waiting(0, NotDelivered.UNREAD))
 
 
 def test_status_shows_what_waits_of_the_partitions_that_have_queues() -> None:
     other, plain = Partition("orders", 1), Partition("billing-ORDERED-orders", 0)
     lane = LaneFacts(
         {source: facts(source) for source in (ORDERS, other, plain)},
-        {},
-        0,
-        {},
-        {ORDERS: QueueFacts(2, 3, 0.5, 1), other: QueueFacts(0, 0, 0.5)},
+        queues={ORDERS: QueueFacts(2, 3, 0.5, 1), other: QueueFacts(0, 0, 0.5)},
     )
-    shown = statuses(lane, Standing(), Now(WALL, 0), {ORDERS: WALL - 700})
+    shown = statuses(lane, Ages().waits(lane, Now(WALL, 0)), Now(WALL, 0), {ORDERS: WALL - 700})
     fields = [(one.blocked_keys, one.behind_records, one.parked_keys, one.oldest_for) for one in shown]
     assert fields == [(2, 3, 1, 700), (0, 0, 0, None), (None, None, None, None)]
     assert keys_status(shown) == {"blocked": 2, "behind": 3, "parked": 1, "oldest_for": 700}

@@ -311,7 +311,7 @@ def test_what_kafka_refuses_is_shown_with_its_partition() -> None:
     rig.answer(BAD)
     rig.run(25)
     rig.conclude(refused=[(rig.batches[0].entries[0], "record")])
-    assert [part.refused for part in rig.facts.partitions.values()] == [1, 0]
+    assert [part.counts.refused for part in rig.facts.partitions.values()] == [1, 0]
 
 
 # --- A drain: what a service does in its last seconds costs no record an attempt, and what Kafka has not -------------

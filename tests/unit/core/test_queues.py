@@ -9,9 +9,10 @@ import pytest
 from reconsume.sidecar.core.commit_batch import CommitBatch
 from reconsume.sidecar.core.order import OrderBy
 from reconsume.sidecar.core.outcome import NotSent, Outcome, Postponed, Rejected, Throttled
-from reconsume.sidecar.core.partition import AssignedPartition, Because, FetchedRecords
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.queues import KEEP_MS
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.events import Event, State, decode_event
 from reconsume.topics.retry_order import Order
@@ -262,7 +263,7 @@ OTHER = Partition("orders", 1)
 OTHER_QUEUE = Partition(QUEUE.topic, 1)
 
 
-def because(rig: LadderRig) -> Because | None:
+def because(rig: LadderRig) -> NotFetched | None:
     pause = rig.part().paused
     return None if pause is None else pause.because
 
@@ -270,7 +271,7 @@ def because(rig: LadderRig) -> Because | None:
 def waits_for_queue(rig: LadderRig) -> bool:
     """Whether the main partition waits for its queue, and what is handed over does not go out."""
     rig.take(samples.record(0, key=b"x"))
-    return because(rig) is Because.QUEUE_UNREAD and not rig.sent
+    return because(rig) is NotFetched.QUEUE_UNREAD and not rig.sent
 
 
 def test_a_main_partition_waits_until_its_queue_was_read_up_to_its_end() -> None:
@@ -332,7 +333,7 @@ def test_what_comes_for_an_assignment_that_is_over_means_nothing(what: str) -> N
     assert QUEUE not in rig.lane.partitions
     rig.open(epoch=2)
     OLD[what](rig)
-    assert because(rig) is Because.QUEUE_UNREAD
+    assert because(rig) is NotFetched.QUEUE_UNREAD
 
 
 def test_what_is_read_before_the_progress_is_known_is_dropped() -> None:
@@ -340,7 +341,7 @@ def test_what_is_read_before_the_progress_is_known_is_dropped() -> None:
     rig.begin()
     rig.put(waiting(0))
     rig.look()
-    assert because(rig) is Because.QUEUE_UNREAD
+    assert because(rig) is NotFetched.QUEUE_UNREAD
     rig.open()
     rig.look()
     assert because(rig) is None

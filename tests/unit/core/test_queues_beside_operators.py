@@ -352,7 +352,7 @@ def test_what_an_operator_holds_in_memory_is_decided_at_once(rig: QueueRig, outc
     rig.lane.hold(Holds([Hold("h")]), rig.now)
     rig.run(HOUR // 2)
     rig.settle()
-    assert rig.facts.partitions[QUEUE].on_hold == 1
+    assert rig.facts.partitions[QUEUE].counts.on_hold == 1
     rig.said("dead-letter")
     (decision,) = decisions(rig)
     assert isinstance(decision, DeadLetter)
@@ -399,7 +399,7 @@ def test_a_key_whose_first_record_can_go_is_not_parked() -> None:
     rig.put(waiting(5, parked=True, due_at=0), key=b"a")
     rig.put(waiting(1, 0, redrives=1, sequence=1), key=b"a")
     rig.take_over()
-    facts = rig.lane.shown.facts(rig.now.steady_ms).queues[ORDERS]
+    facts = rig.lane.shown.facts(rig.now).queues[ORDERS]
     assert (facts.blocked_keys, facts.parked_keys) == (1, 0)
 
 
@@ -408,7 +408,7 @@ def test_a_key_of_two_parked_records_counts_once() -> None:
     rig.put(waiting(5, parked=True, due_at=0), key=b"a")
     rig.put(waiting(1, 1, redrives=1, sequence=1, parked=True, due_at=0), key=b"a")
     rig.take_over()
-    facts = rig.lane.shown.facts(rig.now.steady_ms).queues[ORDERS]
+    facts = rig.lane.shown.facts(rig.now).queues[ORDERS]
     assert facts.parked_keys <= facts.blocked_keys
 
 

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.commit_batch import CommitBatch
 from reconsume.sidecar.core.outbox import LAST_TRY_MS, MOST_REFUSED, UNANSWERED_MS
 from reconsume.sidecar.core.owned_queue import ROUND_MS, Spans
-from reconsume.sidecar.core.partition import AssignedPartition, Because, FetchedRecords
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.progress import SPAN, Progress
 from reconsume.sidecar.core.queues import MOST_HOPS, MOST_OUT
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.retry_headers import RetryState
 from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig, behind, rules, states_of, waiting
@@ -45,7 +46,7 @@ def far_apart(*offsets: int, due_in: int = LATE, hop_span: int = SPAN // 2, span
     return rig
 
 
-def because(rig: LadderRig) -> Because | None:
+def because(rig: LadderRig) -> NotFetched | None:
     pause = rig.part(ORDERS).paused
     return None if pause is None else pause.because
 
@@ -59,7 +60,7 @@ def test_a_main_partition_is_paused_where_as_much_waits_as_may_and_others_go_out
     assert because(rig) is None
     assert rig.out() == [101]
     rig.arrive(b"more")
-    assert because(rig) is Because.BEHIND_KEYS
+    assert because(rig) is NotFetched.BEHIND_KEYS
     assert rig.fetches[-1] == ("pause", ORDERS)
     assert rig.out() == [101]
 
@@ -69,7 +70,7 @@ def test_a_main_partition_that_was_paused_goes_on_when_less_than_three_quarters_
     rig.arrive(b"free")
     rig.flow(5_000)
     for number in (0, 1):
-        assert because(rig) is Because.BEHIND_KEYS
+        assert because(rig) is NotFetched.BEHIND_KEYS
         rig.take_it(number)
         rig.flow()
     assert rig.fetches[-1] == ("resume", ORDERS, 100, 2)
@@ -83,7 +84,7 @@ def test_a_main_partition_is_read_on_while_a_head_waits_for_it() -> None:
     rig.arrive(*[b"free"] * 4)
     assert because(rig) is None
     rig.arrive(b"free")
-    assert because(rig) is Because.BEHIND_KEYS
+    assert because(rig) is NotFetched.BEHIND_KEYS
 
 
 def test_a_queue_may_hold_one_record_however_few_may_wait() -> None:
@@ -92,13 +93,13 @@ def test_a_queue_may_hold_one_record_however_few_may_wait() -> None:
     rig.fail(100)
     rig.flow()
     rig.arrive(b"b")
-    assert (because(rig), len(rig.log)) == (Because.BEHIND_KEYS, 1)
+    assert (because(rig), len(rig.log)) == (NotFetched.BEHIND_KEYS, 1)
 
 
 def test_a_main_partition_is_paused_where_progress_of_its_queue_could_not_name_more() -> None:
     rig = far_apart(0, SPAN - 1, hop_span=2 * SPAN)
     rig.arrive(b"free")
-    assert because(rig) is Because.BEHIND_KEYS
+    assert because(rig) is NotFetched.BEHIND_KEYS
     rig = far_apart(0, SPAN - 2, hop_span=2 * SPAN)
     rig.arrive(b"free")
     assert because(rig) is None
@@ -410,7 +411,7 @@ def refuse(rig: LadderRig, where: str = QUEUE.topic) -> None:
     rig.conclude(refused=[(entry, "topic") for entry in entries], where=where)
 
 
-def waits(rig: LadderRig) -> Because | None:
+def waits(rig: LadderRig) -> NotFetched | None:
     pause = rig.part(ORDERS).paused
     return None if pause is None else pause.because
 
@@ -426,7 +427,7 @@ def test_the_key_of_a_copy_without_a_queue_waits_and_all_others_go_on() -> None:
     assert rig.out() == [4, 5]
     assert not rig.part(ORDERS).blocked
     assert waits(rig) is None
-    assert rig.lane.shown.facts(rig.now.steady_ms).partitions[ORDERS].refused == 1
+    assert rig.lane.shown.facts(rig.now).partitions[ORDERS].counts.refused == 1
 
 
 def test_what_waited_in_memory_goes_to_the_queue_once_it_is_made_and_goes_on_from_there() -> None:
@@ -463,7 +464,7 @@ def test_a_queue_that_is_opened_late_is_read_up_to_its_end_while_its_main_partit
     rig.flow()
     assert rig.out() == [0, 1, 0]
     rig.queues.absent(QUEUE, 1, rig.now)
-    assert rig.lane.shown.facts(rig.now.steady_ms).queues[ORDERS].blocked_keys == 1
+    assert rig.lane.shown.facts(rig.now).queues[ORDERS].blocked_keys == 1
 
 
 @pytest.mark.parametrize(("where", "stops"), [(QUEUE.topic, False), ("billing-DLQ", True), ("billing-ORDERED-x", True)])
@@ -481,7 +482,7 @@ def test_what_waits_in_memory_is_bounded_and_its_partition_goes_on_once_there_is
     rig.arrive(*(b"k%d" % number for number in range(failing)))
     for _ in range(failing):
         rig.fail(rig.out()[0])
-    while rig.lane.shown.facts(rig.now.steady_ms).partitions[ORDERS].refused < failing:
+    while rig.lane.shown.facts(rig.now).partitions[ORDERS].counts.refused < failing:
         refuse(rig)
     assert rig.part(ORDERS).blocked == "too many of its copies are refused"
     rig.flow(LAST_TRY_MS)

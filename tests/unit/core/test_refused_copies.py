@@ -45,7 +45,7 @@ def test_a_refused_topic_stops_the_partition_and_withholds_what_was_fetched() ->
     rig.answer_all()
     assert len(rig.history) == 3  # the third was out when the batch came back
     assert rig.fetches == [("pause", ORDERS)]
-    assert rig.state() == "stopped: t: refused"
+    assert (rig.wait().reason, rig.facts.partitions[ORDERS].refusal) == ("refused", "t: refused")
 
 
 def test_a_refused_topic_stops_no_other_partition() -> None:

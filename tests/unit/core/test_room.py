@@ -9,8 +9,9 @@ import pytest
 
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.pace.pace import Pace
-from reconsume.sidecar.core.partition import STOPPED, Because, Kind, PartitionState, Pause
+from reconsume.sidecar.core.partition import STOPPED, Kind, PartitionState, Pause
 from reconsume.sidecar.core.progress import Bounds, Progress
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition
 from reconsume.sidecar.core.room import AdmissionLimit, Room
 from tests.sim.samples import record
@@ -19,7 +20,7 @@ ROOM = 1_001
 """Odd, so that halves and quarters are not whole."""
 MINE, BESIDE, THIRD = (Partition("orders", number) for number in range(3))
 OTHER = Partition("bills", 0)
-SHARED = Pause(0, 0, Because.SHARED)
+SHARED = Pause(0, 0, NotFetched.SHARE)
 NOW = Now(0, 0)
 
 
@@ -64,57 +65,57 @@ def limit(parts: dict[Partition, Part], *, ordered: bool = False, slowed: bool =
     return memory.limit_of(partitions[MINE])
 
 
-ALONE: dict[str, tuple[Part, int | None, Because]] = {
-    "nothing slows it down": (Part(499), None, Because.AT_BOUND),
-    "an outage in which the service answers": (Part(0), 500, Because.SLOWED),
-    "copies that fit beside the room": (Part(500, refused=500), NEVER + 500, Because.AT_BOUND),
-    "copies that take of the room": (Part(600, refused=600), 450 + 600, Because.CROWDED),
-    "held in memory": (Part(1, held=1), 250, Because.HELD),
-    "held in memory and copies that take of the room": (Part(601, refused=600, held=1), 225 + 600, Because.HELD),
-    "retried in place": (Part(1, retrying=1), 250, Because.BEHIND_RETRY),
-    "held and retried in place": (Part(1, held=1, retrying=1), 250, Because.HELD),
+ALONE: dict[str, tuple[Part, int | None, NotFetched]] = {
+    "nothing slows it down": (Part(499), None, NotFetched.DISTANCE),
+    "an outage in which the service answers": (Part(0), 500, NotFetched.MEMORY),
+    "copies that fit beside the room": (Part(500, refused=500), NEVER + 500, NotFetched.DISTANCE),
+    "copies that take of the room": (Part(600, refused=600), 450 + 600, NotFetched.MEMORY),
+    "held in memory": (Part(1, held=1), 250, NotFetched.HELD),
+    "held in memory and copies that take of the room": (Part(601, refused=600, held=1), 225 + 600, NotFetched.HELD),
+    "retried in place": (Part(1, retrying=1), 250, NotFetched.MEMORY),
+    "held and retried in place": (Part(1, held=1, retrying=1), 250, NotFetched.HELD),
 }
 
 
 @pytest.mark.parametrize("name", ALONE)
 def test_a_partition_that_is_alone_has_the_least_of_its_limits(name: str) -> None:
     part, most, because = ALONE[name]
-    slowed = because is Because.SLOWED
+    slowed = "outage" in name
     assert limit({MINE: part}, ordered=True, slowed=slowed) == (True, NEVER if most is None else most, because)
 
 
 @pytest.mark.parametrize(
     ("parts", "most", "because"),
     [
-        ([Part(500), Part()], NEVER, Because.AT_BOUND),  # half of the room is not more than half
-        ([Part(501)], NEVER, Because.AT_BOUND),  # alone
-        ([Part(501), Part()], 500, Because.SHARED),
-        ([Part(501), Part(1)], 250, Because.SHARED),
-        ([Part(501), Part(1), Part(1)], 166, Because.SHARED),
-        ([Part(501), Part(), Part(), Part(1)], 250, Because.SHARED),
-        ([Part(501), Part(1), Part(), Part(1)], 125, Because.SHARED),
-        ([Part(501, done_a_second=300), Part(1)], 600, Because.SHARED),  # what it gets done in two seconds
-        ([Part(501, done_a_second=125), Part(1)], 250, Because.SHARED),
-        ([Part(251), Part(1, paused=SHARED)], NEVER, Because.AT_BOUND),  # another one's pause
-        ([Part(250, paused=SHARED), Part()], NEVER, Because.AT_BOUND),
-        ([Part(251, paused=SHARED), Part()], 500, Because.SHARED),
-        ([Part(251, paused=SHARED._replace(because=Because.HELD)), Part()], NEVER, Because.AT_BOUND),
-        ([Part(501, held=1), Part(1)], 250, Because.HELD),
-        ([Part(501, held=1), Part(1, held=1), Part(1)], 125, Because.HELD),
-        ([Part(501, retrying=1), Part(1)], 250, Because.SHARED),  # in no order, it keeps nothing back
-        ([Part(1), Part(600, refused=600)], 225, Because.CROWDED),
+        ([Part(500), Part()], NEVER, NotFetched.DISTANCE),  # half of the room is not more than half
+        ([Part(501)], NEVER, NotFetched.DISTANCE),  # alone
+        ([Part(501), Part()], 500, NotFetched.SHARE),
+        ([Part(501), Part(1)], 250, NotFetched.SHARE),
+        ([Part(501), Part(1), Part(1)], 166, NotFetched.SHARE),
+        ([Part(501), Part(), Part(), Part(1)], 250, NotFetched.SHARE),
+        ([Part(501), Part(1), Part(), Part(1)], 125, NotFetched.SHARE),
+        ([Part(501, done_a_second=300), Part(1)], 600, NotFetched.SHARE),  # what it gets done in two seconds
+        ([Part(501, done_a_second=125), Part(1)], 250, NotFetched.SHARE),
+        ([Part(251), Part(1, paused=SHARED)], NEVER, NotFetched.DISTANCE),  # another one's pause
+        ([Part(250, paused=SHARED), Part()], NEVER, NotFetched.DISTANCE),
+        ([Part(251, paused=SHARED), Part()], 500, NotFetched.SHARE),
+        ([Part(251, paused=SHARED._replace(because=NotFetched.HELD)), Part()], NEVER, NotFetched.DISTANCE),
+        ([Part(501, held=1), Part(1)], 250, NotFetched.HELD),
+        ([Part(501, held=1), Part(1, held=1), Part(1)], 125, NotFetched.HELD),
+        ([Part(501, retrying=1), Part(1)], 250, NotFetched.SHARE),  # in no order, it keeps nothing back
+        ([Part(1), Part(600, refused=600)], 225, NotFetched.MEMORY),
     ],
 )
-def test_partitions_share_what_is_more_than_half_full(parts: list[Part], most: int, because: Because) -> None:
+def test_partitions_share_what_is_more_than_half_full(parts: list[Part], most: int, because: NotFetched) -> None:
     found = limit(dict(zip((MINE, BESIDE, THIRD, OTHER), parts, strict=False)))
     assert (found.most, found.because) == (most, because)
 
 
 def test_the_smaller_of_share_and_outage_holds() -> None:
-    assert limit({MINE: Part(600), BESIDE: Part()}, slowed=True)[1:] == (250, Because.SLOWED)
-    assert limit({MINE: Part(600), BESIDE: Part(1)}, slowed=True)[1:] == (250, Because.SLOWED)
-    assert limit({MINE: Part(600), OTHER: Part(1), BESIDE: Part(1)}, slowed=True)[1:] == (125, Because.SHARED)
-    assert limit({MINE: Part(1), BESIDE: Part(600, refused=600)}, slowed=True)[1:] == (225, Because.SLOWED)
+    assert limit({MINE: Part(600), BESIDE: Part()}, slowed=True)[1:] == (250, NotFetched.MEMORY)
+    assert limit({MINE: Part(600), BESIDE: Part(1)}, slowed=True)[1:] == (250, NotFetched.MEMORY)
+    assert limit({MINE: Part(600), OTHER: Part(1), BESIDE: Part(1)}, slowed=True)[1:] == (125, NotFetched.SHARE)
+    assert limit({MINE: Part(1), BESIDE: Part(600, refused=600)}, slowed=True)[1:] == (225, NotFetched.MEMORY)
 
 
 @pytest.mark.parametrize(("load", "roomy"), [(499, True), (500, False)])
@@ -183,7 +184,7 @@ def test_it_is_full_beyond_its_room_with_what_is_under_way() -> None:
 def test_a_pause_for_a_share_lasts_while_more_than_a_quarter_of_the_room_is_taken(load: int, goes_on: bool) -> None:
     parts = {MINE: Part(1, paused=SHARED), BESIDE: Part(load - 1), OTHER: Part()}
     memory, partitions = room_of(parts, room=1_000)
-    assert (memory.limit_of(partitions[MINE]).because is Because.AT_BOUND) is goes_on
+    assert (memory.limit_of(partitions[MINE]).because is NotFetched.DISTANCE) is goes_on
 
 
 def test_a_partition_that_goes_leaves_nothing_behind() -> None:

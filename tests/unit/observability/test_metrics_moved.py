@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
+from reconsume.sidecar.core.ages import LogEnds
 from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.outcome import (
     CANCELLED,
@@ -102,7 +103,7 @@ def stalled(world: World) -> None:
     world.give(world.main, "orders", *(fresh("orders", offset) for offset in range(12)))
     source = Partition("orders", 0)
     earlier = START._replace(steady_ms=START.steady_ms - 60_000)
-    world.undelivered.looked({source: 12}, world.main.shown.facts(START.steady_ms), earlier)
+    world.ages.note_ends(LogEnds({source: 12}), world.main.shown.facts(earlier), earlier)
     assert world.sample("reconsume_undelivered_seconds", topic="orders", partition="0") >= 60
 
 
@@ -136,6 +137,11 @@ def not_due_yet(world: World) -> None:
     world.commit(world.retry)
 
 
+def nothing_is_due(world: World) -> None:
+    world.give(world.retry, "billing-RETRY-10s", retried("billing-RETRY-10s", 0, START.wall_ms, START.wall_ms))
+    assert world.sample("reconsume_not_fetched_partitions", reason="not-due") == 1
+
+
 def due_for_a_relay(world: World) -> None:
     world.give(world.retry, "billing-RETRY-10s", due_retry())
     world.commit(world.retry)
@@ -144,6 +150,7 @@ def due_for_a_relay(world: World) -> None:
 def on_hold(world: World) -> None:
     world.main.hold(Holds([Hold("a", key=b"k")]), START)
     world.give(world.main, "orders", fresh("orders"))
+    assert world.sample("reconsume_not_delivered_partitions", reason="held") == 1
 
 
 def behind_a_rate(world: World) -> None:
@@ -169,6 +176,8 @@ MOVES: dict[str, Move] = {
     "transaction_duration_seconds": transactions,
     "progress_lag": ended_in_time,
     "undelivered_seconds": stalled,
+    "not_delivered_partitions": on_hold,
+    "not_fetched_partitions": nothing_is_due,
     "outage": lambda world: delivered(world, NotSent("connection-refused")),
     "blocked_keys": behind_a_key,
     "behind_records": behind_a_key,

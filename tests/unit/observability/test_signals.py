@@ -8,9 +8,10 @@ import logging
 import msgspec
 import pytest
 
+from reconsume.sidecar.core.ages import Wait
 from reconsume.sidecar.core.counters import LaneCounters
+from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import Now, Partition
-from reconsume.sidecar.core.undelivered import HOLD, RATE, Wait
 from reconsume.sidecar.observability.signals import Signals
 from reconsume.topics.in_place_told import LARGEST, MOST, InPlaceTold, bounded
 
@@ -25,13 +26,13 @@ class Instance:
         self.lane, self.ages = LaneCounters(), {ONE: 0, TWO: 0, LEVEL: 0}
         self.is_away, self.retried = False, 0
         self.heads: list[InPlaceTold] = []
-        self.kept_by, self.first = "", 5
+        self.reason, self.first = NotDelivered.PACE, 5
         away, retried = lambda: self.is_away, lambda: self.retried
         self.signals = Signals([self.lane], self.waits, ["orders"], away, retried, lambda: self.heads)
         self.steady_ms = self.signals._snapshots[0].at_ms
 
     def waits(self) -> dict[Partition, Wait]:
-        return {source: Wait(age, self.kept_by, self.first, is_sent=False) for source, age in self.ages.items()}
+        return {source: Wait(age, self.reason, None, self.first, is_sent=False) for source, age in self.ages.items()}
 
     def wait(self, seconds: int) -> None:
         for _ in range(seconds // 10):
@@ -74,6 +75,7 @@ def test_the_lag_names_the_oldest_partition_of_each_main_topic_and_says_whether_
         pod.wait(10)
     (lag,) = pod.signals.sums.lag
     assert (lag.topic, lag.partition, lag.oldest, lag.next, lag.grows) == ("orders", 0, 90_000, 0, True)
+    assert lag.why == "pace"
     pod.wait(100)
     assert not pod.signals.sums.lag[0].grows
 
@@ -89,13 +91,20 @@ def test_a_partition_that_stands_is_logged_once_and_once_when_that_is_over(caplo
     assert caplog.records[-1].getMessage() == "orders[0]: it is delivered again"
 
 
-@pytest.mark.parametrize(("kept_by", "says"), [(HOLD, "an operator holds"), (RATE, "waits for a rate")])
+@pytest.mark.parametrize(
+    ("kept_by", "says"),
+    [
+        (NotDelivered.HELD, "an operator holds"),
+        (NotDelivered.RATE, "the rate of the instance"),
+        (NotDelivered.TOPIC_RATE, "the rate of its topic"),
+    ],
+)
 def test_a_stall_that_a_hold_or_a_rate_ends_is_not_called_a_delivery_and_is_logged_again_after_it(
-    kept_by: str, says: str, caplog: pytest.LogCaptureFixture
+    kept_by: NotDelivered, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pod = Instance()
     for age in (90_000, 0, 0, 90_000):
-        pod.ages[ONE], pod.kept_by = age, "" if age else kept_by
+        pod.ages[ONE], pod.reason = age, NotDelivered.PACE if age else kept_by
         pod.wait(10)
     lines = [record.getMessage() for record in caplog.records]
     assert [says in line for line in lines] == [False, True, False], lines

@@ -1,0 +1,255 @@
+"""The two lists of reasons are closed: each reason comes about, `/status` shows it, and the runbook explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from reconsume.sidecar.core.ages import Ages, LogEnds
+from reconsume.sidecar.core.holds import Hold, Holds
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
+from reconsume.sidecar.core.outcome import COMMITTED, Failed
+from reconsume.sidecar.core.pace.rates import Rate, TopicTerms
+from reconsume.sidecar.core.policy import InPlace
+from reconsume.sidecar.core.progress import SPAN, Progress
+from reconsume.sidecar.core.reasons import DELIBERATE, NotDelivered, NotFetched, Reason, meaning_of
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.core.status import PartitionStatus, statuses
+from tests.sim import samples
+from tests.sim.ladder_rig import LadderRig, rules, waiting
+from tests.sim.rig import Rig
+from tests.sim.samples import ORDERS, WALL, record
+from tests.sim.suspect_rigs import died, taken_up
+
+RUNBOOK = Path(__file__).parents[3] / "docs" / "runbook.md"
+LEVEL, INVOICES = Partition("billing-RETRY-10s", 0), Partition("invoices", 0)
+WEIGHT = record(0).weight
+
+
+def shown(rig: Rig | LadderRig, ends: LogEnds | None = None) -> PartitionStatus:
+    """The last partition as `/status` shows it, after a look at the ends of the logs."""
+    ages, facts = Ages(), rig.lane.shown.facts(rig.now)
+    if ends is not None:
+        ages.note_ends(ends, facts, rig.now)
+    return statuses(facts, ages.waits(facts, rig.now), rig.now)[-1]
+
+
+def begun(rig: Rig, *offsets: int) -> Rig:
+    """A main partition of which these offsets were read."""
+    rig.assign(ORDERS)
+    rig.take_offsets(offsets)
+    return rig
+
+
+# --- what brings each reason about ---------------------------------------------------------------------------------
+
+
+def released() -> PartitionStatus:
+    rig = begun(Rig(concurrency=1), 0, 1)
+    rig.release(ORDERS)
+    return shown(rig)
+
+
+def in_doubt() -> PartitionStatus:
+    beside = begun(Rig(order="key"), 0)
+    beside.answer(Failed("http-500"))
+    beside.run(25)
+    beside.lane.member_refused()
+    return shown(begun(Rig(beside=beside), 0))
+
+
+def refused() -> PartitionStatus:
+    rig = begun(Rig(), 0, 1)
+    rig.answer(Failed("http-500"))
+    rig.run(25)
+    rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
+    return shown(rig)
+
+
+def held() -> PartitionStatus:
+    rig = Rig()
+    rig.assign(ORDERS)
+    rig.lane.hold(Holds([Hold("h")]), rig.now)
+    rig.take_offsets([0])
+    return shown(rig, LogEnds({ORDERS: 1}))
+
+
+def held_by_key() -> PartitionStatus:
+    rig = Rig(order="key")
+    rig.assign(ORDERS)
+    rig.lane.hold(Holds([Hold("h", key=b"a")]), rig.now)
+    rig.take(record(0, key=b"a"), record(1, key=b"a"))
+    return shown(rig)
+
+
+def behind_a_topic(**terms: object) -> PartitionStatus:
+    rig = Rig(terms={"orders": TopicTerms(**terms)})  # type: ignore[arg-type]
+    return shown(begun(rig, 0, 1, 2))
+
+
+def behind_a_rate() -> PartitionStatus:
+    rig = Rig()
+    rig.gate.limits.set_rates(Rate(1, 3_600_000), None, rig.now)
+    return shown(begun(rig, 0, 1, 2))
+
+
+def not_due() -> PartitionStatus:
+    rig = Rig(retry=True)
+    rig.assign(LEVEL)
+    rig.take(record(0, source=LEVEL, timestamp=WALL - 9_000, life=samples.life(due_at=WALL + 1_000)))
+    return shown(rig)
+
+
+def level_not_due() -> PartitionStatus:
+    rig = Rig(retry=True)
+    rig.assign(LEVEL)
+    rig.take(record(0, source=LEVEL, timestamp=WALL, life=samples.life(due_at=WALL + 10_000)))
+    return shown(rig)
+
+
+def retried() -> PartitionStatus:
+    rig = begun(Rig(order="partition", policy=replace(samples.policy(), in_place=InPlace(5_000, None))), 0)
+    rig.answer(Failed("http-500"))
+    return shown(rig)
+
+
+def behind_its_key() -> PartitionStatus:
+    rig = begun(Rig(order="partition"), 0, 1)
+    return shown(rig)
+
+
+def unread() -> PartitionStatus:
+    rig = Rig()
+    rig.assign(ORDERS)
+    return shown(rig, LogEnds({ORDERS: 5}, {ORDERS: 5}))
+
+
+def uncommitted() -> PartitionStatus:
+    rig = begun(Rig(), 0)
+    rig.answer(Failed("http-500"))
+    return shown(rig)
+
+
+def behind_a_queue() -> PartitionStatus:
+    rig = LadderRig()
+    rig.begin()
+    return shown(rig)
+
+
+def behind_keys() -> PartitionStatus:
+    rig = LadderRig(policy=replace(rules(), max_waiting=1))
+    rig.begin(Progress(100))
+    rig.put(waiting(3, due_in=60_000))
+    rig.open()
+    rig.look()
+    rig.arrive(b"x")
+    return shown(rig)
+
+
+def far_from_the_oldest() -> PartitionStatus:
+    rig = Rig(concurrency=SPAN, room=1 << 30)
+    rig.assign(ORDERS)
+    rig.take_offsets(range(SPAN + 1))
+    return shown(rig)
+
+
+def done_before() -> PartitionStatus:
+    rig = Rig(concurrency=8)
+    rig.assign(ORDERS, resume=Progress(0, OffsetRanges([(1, 5_000)])))
+    rig.take_offsets(range(9))
+    return shown(rig)
+
+
+def full() -> PartitionStatus:
+    return shown(begun(Rig(concurrency=1, room=2 * WEIGHT), *range(3)))
+
+
+def beyond_its_share() -> PartitionStatus:
+    rig = Rig(concurrency=1, room=8 * WEIGHT)
+    rig.assign(INVOICES, ORDERS)
+    rig.take_offsets(range(6))
+    rig.take_offsets([6])
+    return shown(rig)
+
+
+def without_a_leader() -> PartitionStatus:
+    rig = Rig()
+    rig.assign(ORDERS)
+    return shown(rig, LogEnds({}, unanswered={ORDERS}))
+
+
+def behind_a_transaction() -> PartitionStatus:
+    rig = Rig()
+    rig.assign(ORDERS)
+    return shown(rig, LogEnds({ORDERS: 5}, {ORDERS: 0}))
+
+
+D: Mapping[NotDelivered, Callable[[], PartitionStatus]] = {
+    NotDelivered.CLOSING: released,
+    NotDelivered.MEMBERSHIP: in_doubt,
+    NotDelivered.REFUSED: refused,
+    NotDelivered.UNPROVEN: lambda: shown(begun(Rig(proves_room=True), 0)),
+    NotDelivered.HELD: held_by_key,
+    NotDelivered.SUSPECT: lambda: shown(taken_up(died(1), 0)),
+    NotDelivered.TOPIC_RATE: lambda: behind_a_topic(rate=Rate(1, 3_600_000)),
+    NotDelivered.TOPIC_CONCURRENCY: lambda: behind_a_topic(concurrency=1),
+    NotDelivered.RATE: behind_a_rate,
+    NotDelivered.PACE: lambda: shown(begun(Rig(concurrency=1), 0, 1)),
+    NotDelivered.NOT_DUE: not_due,
+    NotDelivered.RETRIED: retried,
+    NotDelivered.ORDER: behind_its_key,
+    NotDelivered.UNREAD: unread,
+    NotDelivered.UNCOMMITTED: uncommitted,
+}
+
+F: Mapping[NotFetched, Callable[[], PartitionStatus]] = {
+    NotFetched.CLOSING: released,
+    NotFetched.REFUSED: refused,
+    NotFetched.QUEUE_UNREAD: behind_a_queue,
+    NotFetched.BEHIND_KEYS: behind_keys,
+    NotFetched.HELD: held,
+    NotFetched.NOT_DUE: level_not_due,
+    NotFetched.DISTANCE: far_from_the_oldest,
+    NotFetched.DONE: done_before,
+    NotFetched.MEMORY: full,
+    NotFetched.SHARE: beyond_its_share,
+    NotFetched.NO_LEADER: without_a_leader,
+    NotFetched.TRANSACTION: behind_a_transaction,
+}
+
+
+@pytest.mark.parametrize("reason", NotDelivered)
+def test_each_reason_why_a_record_is_not_delivered_comes_about_and_is_shown(reason: NotDelivered) -> None:
+    assert D[reason]().not_delivered is reason
+
+
+@pytest.mark.parametrize("reason", NotFetched)
+def test_each_reason_why_a_partition_is_not_fetched_comes_about_and_is_shown(reason: NotFetched) -> None:
+    assert F[reason]().not_fetched is reason
+
+
+def test_a_partition_that_works_or_is_idle_has_no_reason() -> None:
+    rig = begun(Rig(), 0)
+    for _ in range(2):
+        status = shown(rig, LogEnds({ORDERS: 1}, {ORDERS: 1}))
+        assert (status.not_delivered, status.not_fetched, status.undelivered_for) == (None, None, 0)
+        if rig.sent:
+            rig.answer(COMMITTED)
+
+
+def test_what_an_operator_holds_waits_deliberately_with_what_is_behind_it() -> None:
+    assert (held().not_delivered, held_by_key().not_delivered) == (NotDelivered.HELD, NotDelivered.HELD)
+    assert {NotDelivered.HELD, NotDelivered.RATE, NotDelivered.TOPIC_RATE, NotDelivered.NOT_DUE} == DELIBERATE
+
+
+@pytest.mark.parametrize("reason", [*NotDelivered, *NotFetched], ids=lambda one: f"{type(one).__name__}-{one}")
+def test_the_runbook_has_each_reason_with_its_meaning(reason: Reason) -> None:
+    rows = [line for line in RUNBOOK.read_text().splitlines() if line.startswith(f"| `{reason}` | ")]
+    assert any(f"| {reason.meaning}" in row for row in rows), f"| `{reason}` | {reason.meaning} | … |"
+
+
+def test_a_word_that_another_instance_has_written_has_its_meaning_or_none() -> None:
+    assert [meaning_of(word) for word in ("held", "no such reason", "")] == [NotDelivered.HELD.meaning, "", ""]
