@@ -38,7 +38,7 @@ LARGEST = 64 * 1024
 DEEPEST = 5
 """Objects and lists inside each other: a rule of a policy may have a formula, and a heartbeat tells of each topic which
 reasons its failures had."""
-LARGEST_HEARTBEAT = 2 * 1024
+LARGEST_HEARTBEAT = 4 * 1024
 """Bytes of a heartbeat at most: each instance reads those of all others, and every start all of the last minutes."""
 MOST_SUBSCRIBED = 512
 """Bytes of the topics and tags in a heartbeat."""

@@ -24,7 +24,6 @@ from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields
 from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.operation import carried_out
 from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY
-from reconsume.topics.in_place_told import InPlaceTold
 
 PATH = "/v1/holds"
 FIELDS = ("topic", "level", "key", "key_base64", "all", "for", "why")
@@ -101,14 +100,9 @@ def shown_to(request: Request, status: dict[str, object]) -> dict[str, object]:
     them."""
     if may_see_values(request):
         return status
-    rules = {"holds": _without_values, "all_refused": without_text, "partitions": _without_key}
+    rules = {"holds": _without_values, "all_refused": without_text}
     hidden = {name: list(map(rule, rows)) for name, rule in rules.items() if isinstance(rows := status.get(name), list)}
     return {**status, **hidden}
-
-
-def _without_key(row: Mapping[str, object]) -> dict[str, object]:
-    head = row.get("in_place")
-    return {**row, "in_place": head.without_key() if isinstance(head, InPlaceTold) else None}
 
 
 def _without_values(row: Mapping[str, object]) -> dict[str, object]:

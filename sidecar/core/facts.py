@@ -7,7 +7,7 @@ frozen, so they may go to other threads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +30,7 @@ from reconsume.sidecar.core.partition import (
 from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import Now, Partition
 from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.in_place_told import is_blocked
 
 if TYPE_CHECKING:
     from reconsume.sidecar.core.queues import LongWaits
@@ -51,13 +52,15 @@ class RecordCounts(NamedTuple):
     """Records of one partition.
 
     `refused`: those whose copy Kafka refuses. `on_hold`: those that were read and that an operator's hold keeps back.
-    `retried`: those that are retried in place.
+    `retried`: those that are retried in place; `blocking`: those of them that have failed so often, or for so long,
+    that their key counts as blocked (contract 5.8).
     """
 
     in_flight: int = 0
     refused: int = 0
     on_hold: int = 0
     retried: int = 0
+    blocking: int = 0
 
 
 class PartitionFacts(NamedTuple):
@@ -134,14 +137,18 @@ class ShownLane:
             offsets.first,
             Waiting(unread, self._gates.reason_unread(partition)),
             RecordCounts(
-                partition.in_flight, refused, sum(bool(e.hold) for e in offsets.entries.values()), offsets.tried
+                partition.in_flight,
+                refused,
+                sum(bool(entry.hold) for entry in offsets.entries.values()),
+                offsets.tried,
+                len(list(blocking_records(partition, now.wall_ms))),
             ),
             pause,
             self._not_fetched(partition),
             partition.blocked,
             oldest,
             kept,
-            oldest_tried(partition),
+            next(tried_records(partition), None),
         )
 
     def _not_fetched(self, partition: PartitionState) -> NotFetched | None:
@@ -196,10 +203,13 @@ class ShownLane:
         """Return how many records are delivered again from memory, and hold back what follows. For any thread."""
         return sum(partition.offsets.tried for partition in tuple(self._partitions.values()))
 
-    def retried_heads(self) -> list[TriedRecord]:
-        """Return the oldest record of each partition that is retried in place."""
-        heads = (oldest_tried(partition) for partition in self._partitions.values())
-        return [head for head in heads if head is not None]
+    def blocking_records(self, now_ms: int) -> list[TriedRecord]:
+        """Return the records that are retried in place and block what follows them, at `now_ms` (epoch ms)."""
+        return [tried for partition in self._partitions.values() for tried in blocking_records(partition, now_ms)]
+
+    def queued_keys(self) -> int:
+        """Return how many keys have a record that waits in a queue topic."""
+        return 0 if self._queues is None else sum(facts.blocked_keys for facts in self._queues.facts().values())
 
     def has_open(self) -> bool:
         """Return whether a record of its partitions is not done, or waits to be read. What is parked does not count."""
@@ -248,11 +258,16 @@ def _since(partition: PartitionState, entry: Entry) -> int:
     return 0 if not record.is_fresh_here or retry_state_of(record).behind else partition.due_ms(record)
 
 
-def oldest_tried(partition: PartitionState) -> TriedRecord | None:
-    """Return the record of a partition with the lowest offset that is retried in place; None if none is."""
-    if not partition.offsets.tried:
-        return None
-    for entry in partition.offsets.entries.values():
-        if entry.tried is not None:
-            return entry.tried._replace(is_held=bool(entry.hold) and entry.where is STOPPED)
-    return None
+def tried_records(partition: PartitionState) -> Iterator[TriedRecord]:
+    """Yield the records of a partition that are retried in place, by offset."""
+    if partition.offsets.tried:
+        for entry in partition.offsets.entries.values():
+            if entry.tried is not None:
+                yield entry.tried._replace(is_held=bool(entry.hold) and entry.where is STOPPED)
+
+
+def blocking_records(partition: PartitionState, now_ms: int) -> Iterator[TriedRecord]:
+    """Yield those of them that block their key at `now_ms` (epoch ms)."""
+    for tried in tried_records(partition):
+        if is_blocked(tried.record.again, tried.record.failed_at_ms, now_ms):
+            yield tried

@@ -29,7 +29,6 @@ alone.
 
 from __future__ import annotations
 
-import base64
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
@@ -46,7 +45,7 @@ from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges, Range
 from reconsume.sidecar.core.progress import Bounds, Progress
 from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
-from reconsume.topics.in_place_told import LONGEST_KEY, LONGEST_REASON, InPlaceTold
+from reconsume.topics.in_place_told import LONGEST_REASON, InPlaceTold
 
 if TYPE_CHECKING:
     from reconsume.sidecar.core.suspects import Suspicion
@@ -94,15 +93,12 @@ class TriedRecord(NamedTuple):
 
     def shown(self) -> InPlaceTold:
         """Return what others may know of it."""
-        key = self.record.key
         return InPlaceTold(
             self.record.id,
             self.record.times,
             max(0, self.due_ms),
             max(0, self.record.failed_at_ms),
             self.reason[:LONGEST_REASON],
-            None if key is None else base64.b64encode(key[:LONGEST_KEY]).decode(),
-            key is not None and len(key) > LONGEST_KEY,
             self.is_held,
         )
 

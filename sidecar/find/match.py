@@ -218,7 +218,7 @@ def tried_in_place(record: Record, named: Mapping[str, Blocking], order: str, no
         origin = origin_in(ident)
         if origin is None or order == "none" or origin[:2] != record.source or origin[2] > record.offset:
             continue
-        if order == "partition" or (record.key == one.head.key_bytes is not None and not one.head.cut):
+        if order == "partition":
             return Tried(None, f"waits behind {ident}, which is retried in place{as_of(now - one.at)}")
     return Tried(None, "")
 

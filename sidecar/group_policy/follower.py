@@ -104,6 +104,11 @@ class InstanceInfo(NamedTuple):
     refused: Callable[[], tuple[RefusedTold, ...]] = tuple
     obeys: Callable[[], ObeysTold | None] = lambda: None
 
+    def urgent(self) -> tuple[bool | None, ObeysTold | None, bool]:
+        """Return what is published within a second after it changes: whether the instance works, what it obeys, and
+        whether a key is blocked."""
+        return self.well(), self.obeys(), self.signals is not None and self.signals.blocks
+
 
 class Heartbeat:
     """The publisher of this instance's record. `say` is called with each problem, as a sentence.
@@ -125,8 +130,8 @@ class Heartbeat:
         self._producer: Producer | None = None
         self._told_at = -TELL_EVERY
         self._state: ControlState = (None, False, frozenset(), None)
-        self._soon: tuple[bool | None, ObeysTold | None] = (None, None)
-        """What is published within a second after it changes: whether the instance works, and what it obeys."""
+        self._soon: tuple[bool | None, ObeysTold | None, bool] = (None, None, False)
+        """`urgent`, as it was published last."""
         self._asked = False
         """Whether another instance waits for a heartbeat behind its own."""
 
@@ -153,7 +158,7 @@ class Heartbeat:
         self._producer.poll(0)
         if not there:
             return
-        if (self._own.well(), self._own.obeys()) != self._soon:
+        if self._own.urgent() != self._soon:
             self._tell(min(SOON_EVERY, self._change_every))
         elif self._asked:
             self._tell(min(ANSWER_EVERY, self._change_every))
@@ -191,7 +196,8 @@ class Heartbeat:
         if signals is not None:  # what one heartbeat says is of one moment: no outage with sums from before it
             signals.refresh()
         self._state, pace, overdue = self._present()
-        self._soon = well, obeys = own.well(), own.obeys()
+        self._soon = own.urgent()
+        well, obeys, _ = self._soon
         record = replace(
             own.fixed,
             at=wall(),

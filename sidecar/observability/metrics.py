@@ -196,7 +196,11 @@ class _Collector(Collector):
             behind[topic] = behind.get(topic, 0) + queue.behind_records
             parked[topic] = parked.get(topic, 0) + queue.parked_keys
             fill[topic] = max(fill.get(topic, 0), queue.fill)
-        yield gauge("blocked_keys", "Keys of which a record waits in the queue topic.", ("topic",), singly(blocked))
+        for partition in (partition for known in facts for partition in known.partitions.values()):
+            if partition.counts.blocking:
+                blocked[partition.source.topic] = blocked.get(partition.source.topic, 0) + partition.counts.blocking
+        text = "Keys of which a record waits in the queue topic, or has failed in place for 10 s or three times."
+        yield gauge("blocked_keys", text, ("topic",), singly(blocked))
         yield gauge("behind_records", "Records that wait behind one of their key.", ("topic",), singly(behind))
         yield gauge("parked_keys", "Keys whose first record waits for a person.", ("topic",), singly(parked))
         yield gauge("queue_fill_ratio", "Of what may wait in a queue, the fullest one.", ("topic",), singly(fill))

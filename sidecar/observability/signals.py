@@ -22,6 +22,7 @@ from reconsume.sidecar.core.ages import LONG_ALONE, Age, Wait, stalled
 from reconsume.sidecar.core.counters import LaneCounters
 from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import Now, Partition
+from reconsume.sidecar.printable import plural
 from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.in_place_told import bounded as bounded_heads
 from reconsume.topics.instance_sums import (
@@ -48,8 +49,11 @@ FEW, BAD_SHARE = 20, 0.1
 
 ANSWERS_WITHIN = 1.0
 """Seconds that `refresh` waits for the loop."""
-LASTS = 10_000
-"""ms after its first failure from which on a record that is retried in place is news: most of them succeed sooner."""
+BLOCKED_EVERY = 2.0
+"""Seconds between two looks at blocked keys, of a group with an order."""
+BLOCKED_LOG_EVERY = 60_000
+MOST_LOGGED = 5
+"""ms between two lines about blocked keys, and how many of the oldest each names."""
 DELIVERED = "delivered"
 
 Pair = tuple[str, str]
@@ -72,7 +76,7 @@ class Judged(NamedTuple):
 
     `fails`: much fails. `dies`: there are new dead letters. `waits` and `retried` change when the age of the oldest
     record, from a minute on, and the number of records that are retried in place double or halve. `named`: the ids of
-    those of which the heartbeat tells, and that did not fail only just now. `parks`: a key is parked.
+    those of which the heartbeat tells. `parks`: a key is parked.
     """
 
     fails: bool = False
@@ -83,12 +87,21 @@ class Judged(NamedTuple):
     parks: bool = False
 
 
+class BlockedKeys(NamedTuple):
+    """How many keys are blocked (contract 5.8). `named`: the records that block theirs and are retried in place; the
+    others wait in a queue topic, which has them."""
+
+    keys: int = 0
+    named: Sequence[InPlaceTold] = ()
+
+
 class Signals:
     """The sums of one instance. Used on the event loop, but for `refresh`, `news` and what can be read.
 
     `waits`: what the oldest record of each partition waits for. `topics`: the main topics.
     `is_away`: whether an outage keeps every record from being delivered. `retried`: how many records are retried in
-    place, for any thread. `heads`: the oldest of each partition. `parked`: how many keys are parked.
+    place, for any thread. `blocked`: what blocks its key; None in a group without an order. `parked`: how many keys are
+    parked.
     """
 
     def __init__(
@@ -98,27 +111,39 @@ class Signals:
         topics: Iterable[str],
         is_away: Callable[[], bool] = lambda: False,
         retried: Callable[[], int] = lambda: 0,
-        heads: Callable[[], Iterable[InPlaceTold]] = tuple,
+        blocked: Callable[[], BlockedKeys] | None = None,
         parked: Callable[[], int] = lambda: 0,
     ) -> None:
         self.sums = InstanceSums(now().wall_ms)
         self.in_place: tuple[InPlaceTold, ...] = ()
-        """The records that are retried in place, as the heartbeat names them."""
+        """The records that block their key and are retried in place, as the heartbeat names them."""
+        self.blocks = False
+        """Whether a key is blocked; any thread may read it."""
         self.retried = retried
         """Returns how many records are retried in place."""
-        self._lanes, self._waits, self._heads, self._topics = lanes, waits, heads, frozenset(topics)
+        self._lanes, self._waits, self._blocked, self._topics = lanes, waits, blocked, frozenset(topics)
         self._parked = parked
         self._judged = Judged()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stalls = StallLog(is_away)
+        self._stalls, self._blocked_log = StallLog(is_away), BlockedLog()
         self._snapshots: deque[_Snapshot] = deque([self._snapshot(now(), {})])
 
     async def follow(self) -> NoReturn:
-        """Look every ten seconds, without end."""
+        """Look every ten seconds, and at blocked keys every two, without end."""
         self._loop = asyncio.get_running_loop()
+        every = EVERY if self._blocked is None else BLOCKED_EVERY
         while True:
-            await asyncio.sleep(EVERY)
+            for _ in range(round(EVERY / every)):
+                await asyncio.sleep(every)
+                self.look_for_blocked(now())
             self.look(now())
+
+    def look_for_blocked(self, moment: Now) -> None:
+        """Note what blocks its key, and log it."""
+        if self._blocked is not None:
+            blocked = self._blocked()
+            self.blocks, self.in_place = blocked.keys > 0, bounded_heads(blocked.named)
+            self._blocked_log.look(blocked, moment.steady_ms)
 
     def look(self, moment: Now) -> None:
         """Make the sums, and log which partitions stand, and which do not any more."""
@@ -158,9 +183,9 @@ class Signals:
         letters = [TopicDeadLetters(topic, top(reasons.items())) for topic, reasons in dead.items()]
         self.sums = bounded(moment.wall_ms, failures, letters, self._lag(mains, moment), self._parked())
         bad = any(one.attempts >= FEW and one.failed >= BAD_SHARE * one.attempts for one in failures)
-        self.in_place = bounded_heads(self._heads())
+        self.look_for_blocked(moment)
         oldest_ms = max((wait.waited_ms for wait in mains.values()), default=0)
-        named = frozenset(one.id for one in self.in_place if moment.wall_ms - one.since >= LASTS)
+        named = frozenset(one.id for one in self.in_place)
         self._judged = Judged(bad, bool(letters), (oldest_ms // LONG_ALONE).bit_length(), named=named)
         self._judged = self._judged._replace(parks=self.sums.parked > 0)
         return present
@@ -198,6 +223,32 @@ class Signals:
             why = mains[first.source].reason if first.waited_ms else None
             lags.append(TopicLag(topic, first.source.number, first.waited_ms, second, grows, str(why or "")))
         return lags
+
+
+class BlockedLog:
+    """Log once a minute that keys are blocked, and once that none is any more."""
+
+    def __init__(self) -> None:
+        self._keys = 0
+        """How many there were at the last line."""
+        self._log_at_ms = 0
+        """When the next line is due (steady ms), if keys are blocked."""
+
+    def look(self, blocked: BlockedKeys, steady_ms: int) -> None:
+        """Log what is blocked at a steady time (ms)."""
+        if blocked.keys and steady_ms >= self._log_at_ms:
+            oldest = sorted(blocked.named, key=lambda one: one.since)[:MOST_LOGGED]
+            extra = {"event": "keys-blocked", "keys": blocked.keys, "oldest": [one.id for one in oldest]}
+            causes = [f"{one.id} failed {plural(one.times, 'time')}, the last with {one.reason}" for one in oldest]
+            are = "is" if blocked.keys == 1 else "are"
+            text = f"{plural(blocked.keys, 'key')} {are} blocked by failures"
+            change = {"was": str(self._keys), "now": str(blocked.keys)}
+            _LOG.warning("%s", ": ".join(filter(None, (text, "; ".join(causes)))), extra={**extra, **change})
+            self._keys, self._log_at_ms = blocked.keys, steady_ms + BLOCKED_LOG_EVERY
+        elif not blocked.keys and self._keys:
+            change = {"was": str(self._keys), "now": "0"}
+            _LOG.warning("no key is blocked any more", extra={"event": "keys-blocked", "keys": 0, **change})
+            self._keys, self._log_at_ms = 0, 0
 
 
 class StallLog:

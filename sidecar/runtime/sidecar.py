@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from reconsume.sidecar.api.app import policy_routes
 from reconsume.sidecar.background import background, on_own_thread
+from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.ages import Wait
 from reconsume.sidecar.core.counters import strays_in
 from reconsume.sidecar.core.pace.pace import Cause
@@ -27,7 +28,7 @@ from reconsume.sidecar.kafka.credentials.watcher import CredentialWatcher, regis
 from reconsume.sidecar.observability.failure_lines import FailureSums
 from reconsume.sidecar.observability.metric_sources import TransactionMeter
 from reconsume.sidecar.observability.metrics import scraper
-from reconsume.sidecar.observability.signals import Signals
+from reconsume.sidecar.observability.signals import BlockedKeys, Signals
 from reconsume.sidecar.observability.thread_watch import ThreadWatch
 from reconsume.sidecar.observability.tracing.setup import build_tracing
 from reconsume.sidecar.open_files import open_files
@@ -68,7 +69,6 @@ from reconsume.sidecar.runtime.view_service import build_view_service, view_call
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import build_policy, instance_name
 from reconsume.sidecar.ui.in_sidecar import build_dashboards
-from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.masking import text_without_secrets
 
 CLIENT_WITHIN = 60.0
@@ -139,7 +139,7 @@ class Sidecar:
             settings.topic_names,
             lambda: self._dispatcher.pace.cause in (Cause.UNREACHABLE, Cause.UNWELL),
             lambda: sum(runner.lane.shown.retried_in_place() for runner in self._runners),
-            self._retried_heads,
+            None if settings.deliver.order == "none" else self._blocked_keys,
             lambda: sum(runner.lane.shown.parked_keys() for runner in self._runners),
         )
         self._membership = GroupMembership(settings, self._runners, self._dispatcher, self._controller.others, access)
@@ -365,9 +365,11 @@ class Sidecar:
     def _waits(self) -> dict[Partition, Wait]:
         return {source: wait for runner in self._runners for source, wait in runner.waits().items()}
 
-    def _retried_heads(self) -> list[InPlaceTold]:
-        """Return the records that block others while they are retried in place."""
-        return [head.shown() for runner in self._runners for head in runner.lane.shown.retried_heads()]
+    def _blocked_keys(self) -> BlockedKeys:
+        """Return what blocks its key now (contract 5.8)."""
+        lanes, now_ms = [runner.lane.shown for runner in self._runners], now().wall_ms
+        named = [tried.shown() for lane in lanes for tried in lane.blocking_records(now_ms)]
+        return BlockedKeys(len(named) + sum(lane.queued_keys() for lane in lanes), named)
 
     def _overdue(self) -> int:
         return max(runner.driver.ages.overdue_ms for runner in self._runners)

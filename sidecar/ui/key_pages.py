@@ -22,7 +22,6 @@ from reconsume.sidecar.kafka.queues.queue_listing import NoQueuesError, WaitingS
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
-from reconsume.sidecar.ui.overview import blocked_key
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import LONGEST, Queries
 from reconsume.sidecar.ui.security import Session, read_signed
@@ -65,7 +64,7 @@ class KeyPages:
         rows = [(key, self._coded(key), tried[key.first.id]) for key in keys[:MOST_KEYS]]
         return self._render(
             "keys.html", session=session, here="/keys", rows=rows, count=len(keys), scan=scan, by_key=self._by_key,
-            retried=retried, named=[(one, blocked_key(one.head)) for one in retried.in_no_queue(tried)],
+            retried=retried, named=retried.in_no_queue(tried),
         )  # fmt: skip
 
     def _coded(self, key: WaitingKey) -> str | None:

@@ -27,7 +27,6 @@ from typing import NamedTuple
 from reconsume.sidecar.core.pace.pace import FailureEnd, outage_now
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
-from reconsume.sidecar.printable import printable
 from reconsume.sidecar.ui.templating import length, moment
 from reconsume.sidecar.view.query import DeadLetters, Due, LevelWaits, Minute, ViewQuery
 from reconsume.sidecar.view.storm import Failures, Rule, Storm, storm_of
@@ -35,7 +34,6 @@ from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.events import Event, State
 from reconsume.topics.hold_record import HoldRecord
-from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.policy_record import SubscriptionRecord
 
 OVERDUE = 60_000
@@ -106,14 +104,13 @@ class Alarm(NamedTuple):
 
 
 class Sign(NamedTuple):
-    """What one heartbeat says is wrong. `since`: epoch ms, None if it is not known. `key`, `record`: of the record that
-    it is about."""
+    """What one heartbeat says is wrong. `since`: epoch ms, None if it is not known. `record`: the id of the record
+    that it is about."""
 
     kind: str
     text: str
     since: int | None
     reason: str = ""
-    key: str = ""
     record: str = ""
 
 
@@ -134,14 +131,9 @@ def signs_of(record: SubscriptionRecord, end: FailureEnd) -> Iterator[Sign]:
     for tried in record.in_place:
         if record.at - tried.since >= BLOCKS:
             text, fails = f"Blocked: what follows {tried.id} waits for it", Blocking(tried, record.at).fails(record.at)
-            yield Sign("blocked", text, tried.since, fails, blocked_key(tried), tried.id)
+            yield Sign("blocked", text, tried.since, fails, tried.id)
     if record.well is False and (pace is None or pace.state not in ("outage", "waiting")):
         yield Sign("away", TEXTS["away"], None)
-
-
-def blocked_key(one: InPlaceTold) -> str:
-    """Return the beginning of the key of a record that is retried in place, as text; empty if it has none."""
-    return "" if one.key_bytes is None else printable(one.key_bytes.decode(errors="replace")) + "…" * one.cut
 
 
 def alarms(
@@ -171,8 +163,7 @@ def _alarm(kind: str, text: str, by_instance: Mapping[str, Sign], records: Mappi
     since = min((sign.since for sign in by_instance.values() if sign.since is not None), default=None)
     reason = next((sign.reason for sign in by_instance.values() if sign.reason), "")
     first, at = next(iter(by_instance.values())), min(records[name].at for name in by_instance)
-    with_key = f"{text} (key {first.key})" if first.key else text
-    return Alarm(kind, with_key, since, reason, who, text_without_key=text, at=at, record=first.record)
+    return Alarm(kind, text, since, reason, who, at=at, record=first.record)
 
 
 def held(holds: Mapping[str, HoldRecord]) -> list[Alarm]:

@@ -42,8 +42,8 @@ def group(kafka: Broker) -> GroupTopics:
     tried = queue_copy(queue, b"eva", 600, 2, topic=group.main, due=AT)
     produce(group.bootstrap, queue, [*ada, *others, parked, tried])
     sums = InstanceSums(wall(), [TopicFailures(group.main, 37, 36, {"http-409": 36})])
-    head = InPlaceTold(f"{group.main}:0:77", 12, wall() - 1, wall() - 90_000, "http-409", "Y2FybA==")
-    queued = InPlaceTold(f"{group.main}:0:600", 13, wall(), wall() - 1, "http-503", "ZXZh")
+    head = InPlaceTold(f"{group.main}:0:77", 12, wall() - 1, wall() - 90_000, "http-409")
+    queued = InPlaceTold(f"{group.main}:0:600", 13, wall(), wall() - 1, "http-503")
     stuck = SubscriptionRecord({group.main: "*"}, wall(), sums=sums, retried_in_place=2, in_place=(head, queued))
     produce(group.bootstrap, group.names.policy, [Out(render_record(stuck), instance_key("pod-0"), partition=0)])
     return group
@@ -144,11 +144,11 @@ def test_a_group_without_order_has_no_such_pages(read_only: Scene) -> None:
     assert "/keys" not in visitor.get("/policy").body.decode()
 
 
-def test_a_record_that_is_retried_in_place_is_named_with_its_key_on_the_page_and_above_it(
+def test_a_record_that_is_retried_in_place_is_named_on_the_page_and_above_it(
     visitor: Visitor, group: GroupTopics
 ) -> None:
     page, head = body(visitor, "/keys"), body(visitor, "/part/alarms?fleet=1")
-    for text in (f"{group.main}:0:77", "carl", "12 attempts failed, the last with http-409; the next one is due"):
+    for text in (f"{group.main}:0:77", "12 attempts failed, the last with http-409; the next one is due"):
         assert text in page, text
         assert text in head, text
 

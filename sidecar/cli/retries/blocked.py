@@ -107,7 +107,8 @@ def in_place_row(one: Blocking) -> Row:
     head, (topic, partition) = one.head, one.source or (None, None)
     return {
         "id": head.id,
-        **text_fields(head.key_bytes, is_whole=not head.cut),
+        "key": None,
+        "key_base64": None,
         "behind": None,
         "parked": False,
         "times": head.times,

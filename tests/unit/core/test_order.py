@@ -17,6 +17,7 @@ from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import RECORD_COST, Partition, Record
 from reconsume.topics.events import Event, State, decode_event
+from reconsume.topics.in_place_told import BLOCKED_MS, InPlaceTold
 from reconsume.topics.transitions import DeadLetter
 from tests.sim import samples
 from tests.sim.rig import Rig
@@ -291,21 +292,35 @@ def test_a_partition_that_is_stopped_lets_go_what_waits_in_its_lines_and_fetches
     assert rig.lane.room.taken == 0
 
 
-def test_a_lane_names_the_oldest_record_that_it_retries_in_place_and_whether_it_is_held() -> None:
-    rig = rig_of(b"a", b"k" * 90)
-    for outcome in (FAIL, FAIL):
-        rig.answer(outcome)
-    (head,) = rig.lane.shown.retried_heads()
-    shown = head.shown()
-    assert (shown.id, shown.times, shown.reason, shown.key, shown.cut) == ("orders:0:0", 1, FAIL.reason, "YQ==", False)
-    assert (shown.since, shown.due) == (rig.now.wall_ms, rig.now.wall_ms + INTERVAL)
-    rig.lane.hold(Holds([Hold("h", key=b"a")]), rig.now)
+def blocking(rig: Rig) -> list[InPlaceTold]:
+    return [one.shown() for one in rig.lane.shown.blocking_records(rig.now.wall_ms)]
+
+
+def test_the_third_failure_of_a_record_blocks_its_key_until_it_is_done() -> None:
+    rig = rig_of(b"a")
+    began_ms = rig.now.wall_ms
+    for failures in (1, 2, 3):
+        assert blocking(rig) == []
+        rig.answer(FAIL)
+        if failures < 3:
+            rig.run(INTERVAL)
+    (shown,) = blocking(rig)
+    assert (shown.id, shown.times, shown.reason, shown.since) == ("orders:0:0", 3, FAIL.reason, began_ms)
+    assert shown.due == rig.now.wall_ms + INTERVAL
     rig.run(INTERVAL)
-    assert [one.shown().held for one in rig.lane.shown.retried_heads()] == [True]
-    rig.lane.hold(Holds([]), rig.now)
     rig.answer_all()
     rig.settle()
-    assert rig.lane.shown.retried_heads() == []
+    assert blocking(rig) == []
+
+
+def test_a_record_that_failed_ten_seconds_ago_blocks_its_key_and_says_that_it_is_held() -> None:
+    rig = rig_of(b"a")
+    rig.answer(FAIL)
+    rig.lane.hold(Holds([Hold("h", key=b"a")]), rig.now)
+    rig.run(BLOCKED_MS - 1)
+    assert blocking(rig) == []
+    rig.run(1)
+    assert [(one.id, one.times, one.held) for one in blocking(rig)] == [("orders:0:0", 1, True)]
 
 
 def test_a_partition_knows_how_many_of_its_records_are_being_retried_in_place() -> None:

@@ -135,7 +135,7 @@ def test_a_lag_that_grows_says_so() -> None:
 
 
 def test_a_stall_names_the_record_that_is_retried_in_place_there() -> None:
-    head = InPlaceTold("orders:3:17", 40, NOW.wall_ms, NOW.wall_ms - 420_000, "http-409", "YWRh")
+    head = InPlaceTold("orders:3:17", 40, NOW.wall_ms, NOW.wall_ms - 420_000, "http-409")
     beat = SubscriptionRecord({"orders": "*"}, NOW.wall_ms, sums=waits(3, 420), retried_in_place=1, in_place=(head,))
     finding = str(lag(state_of(InstanceHeard("pod-0", beat), at=NOW.wall_ms), ["orders"], NOW))
     assert (

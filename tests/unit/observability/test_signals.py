@@ -12,7 +12,7 @@ from reconsume.sidecar.core.ages import Wait
 from reconsume.sidecar.core.counters import LaneCounters
 from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import Now, Partition
-from reconsume.sidecar.observability.signals import Signals
+from reconsume.sidecar.observability.signals import BlockedKeys, Signals
 from reconsume.topics.in_place_told import LARGEST, MOST, InPlaceTold, bounded
 
 ONE, TWO = Partition("orders", 0), Partition("orders", 1)
@@ -26,10 +26,21 @@ class Instance:
         self.lane, self.ages = LaneCounters(), {ONE: 0, TWO: 0, LEVEL: 0}
         self.is_away, self.retried = False, 0
         self.heads: list[InPlaceTold] = []
+        self.queued = 0
         self.reason, self.first = NotDelivered.PACE, 5
         away, retried = lambda: self.is_away, lambda: self.retried
-        self.signals = Signals([self.lane], self.waits, ["orders"], away, retried, lambda: self.heads)
+        self.signals = Signals(
+            [self.lane],
+            self.waits,
+            ["orders"],
+            away,
+            retried,
+            lambda: BlockedKeys(len(self.heads) + self.queued, self.heads),
+        )
         self.steady_ms = self.signals._snapshots[0].at_ms
+
+    def blocked(self) -> BlockedKeys:
+        return BlockedKeys(len(self.heads) + self.queued, self.heads)
 
     def waits(self) -> dict[Partition, Wait]:
         return {source: Wait(age, self.reason, None, self.first, is_sent=False) for source, age in self.ages.items()}
@@ -164,7 +175,7 @@ def test_a_heartbeats_sums_are_of_its_own_moment_and_not_of_the_last_look() -> N
 
 
 def failing(number: int, since: int = 0, topic: str = "orders") -> InPlaceTold:
-    return InPlaceTold(f"{topic}:{number}:{number}", 7, 1_000, since, "http-500", "YWRh")
+    return InPlaceTold(f"{topic}:{number}:{number}", 7, 1_000, since, "http-500")
 
 
 def test_news_are_made_by_ages_and_numbers_that_double_or_halve_and_by_the_records_that_are_named() -> None:
@@ -180,7 +191,6 @@ def test_news_are_made_by_ages_and_numbers_that_double_or_halve_and_by_the_recor
         (0, 3, []),
         (0, 4, []),
         (0, 0, []),
-        (0, 0, [failing(0, since=2**60)]),  # it failed only just now
         (0, 0, [failing(0)]),
     ]:
         pod.ages[ONE], pod.retried, pod.heads = age, retried, heads
@@ -188,14 +198,28 @@ def test_news_are_made_by_ages_and_numbers_that_double_or_halve_and_by_the_recor
         after = pod.signals.news()
         changes.append(after != before)
         before = after
-    assert changes == [False, True, False, True, True, True, False, True, True, False, True]
+    assert changes == [False, True, False, True, True, True, False, True, True, True]
 
 
 def test_of_the_records_that_are_retried_in_place_a_heartbeat_names_those_that_fail_longest() -> None:
     many = [failing(number, since=1_000 - number) for number in range(100)]
-    assert [one.id for one in bounded(many)] == [f"orders:{number}:{number}" for number in (99, 98, 97, 96)]
+    assert [one.id for one in bounded(many)] == [f"orders:{number}:{number}" for number in range(99, 99 - MOST, -1)]
     assert len(bounded(many)) == MOST
     long = [failing(number, topic="t" * 249) for number in range(9)]
     assert 1 <= len(bounded(long)) < MOST
     assert len(msgspec.json.encode(bounded(long))) <= LARGEST
-    assert len(bounded([msgspec.structs.replace(failing(0), id="t" * 300, key="k" * 100, reason="r" * 64)])) == 1
+    assert len(bounded([msgspec.structs.replace(failing(0), id="t" * 300, reason="r" * 64)])) == 1
+
+
+def test_blocked_keys_are_logged_once_a_minute_with_the_five_oldest_and_once_when_they_are_free(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pod = Instance()
+    pod.heads, pod.queued = [failing(number, since=1_000 - number) for number in range(7)], 2
+    pod.wait(120)
+    pod.heads, pod.queued = [], 0
+    pod.wait(70)
+    lines = [vars(line) for line in caplog.records if vars(line).get("event") == "keys-blocked"]
+    oldest = [f"orders:{number}:{number}" for number in (6, 5, 4, 3, 2)]
+    assert [(line["keys"], line.get("oldest")) for line in lines] == [(9, oldest), (9, oldest), (0, None)]
+    assert not pod.signals.blocks
