@@ -18,16 +18,13 @@ from reconsume.sidecar.open_files import highest_limit, needed_for
 from reconsume.sidecar.printable import plural, printable
 from reconsume.sidecar.settings import Settings, load_with_origins
 from reconsume.sidecar.settings.addresses import is_loopback
-from reconsume.sidecar.settings.checks import exposed, short_waits, without_effect
+from reconsume.sidecar.settings.checks import endless_retries, exposed, short_waits, without_effect
 from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.sidecar.settings.modes import ignored_settings
 from reconsume.sidecar.settings.table import render_size
 
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
-
-MANY_RETRIES = 1_000
-"""Retries from which on `check` warns: RocketMQ, whose default is 16, takes any number too."""
 
 
 class Checked(NamedTuple):
@@ -110,7 +107,13 @@ def checked(file: Path | None, sets: Sequence[str]) -> Checked:
     faults += [*token_faults(tokens, absent), *target_faults(settings.deliver), *service_faults(settings, absent)]
     here = [f"{name} = {file} is not there; where the sidecar runs it must be" for name, file in absent.items()]
     ignored = ignored_settings(settings, loaded.layers.origin)
-    usual = (*exposed(settings), *without_effect(settings), *short_waits(settings), *unusual(settings))
+    usual = (
+        *exposed(settings),
+        *without_effect(settings),
+        *short_waits(settings),
+        *endless_retries(settings),
+        *unusual(settings),
+    )
     return Checked(settings, faults, [*here, *too_few_files(settings)], [*ignored, *usual])
 
 
@@ -138,14 +141,6 @@ def unusual(settings: Settings) -> Iterator[str]:
         yield (
             f"deliver.max_answer = {render_size(deliver.max_answer)} needs a memory limit of {memory}Mi: set it in the "
             f"manifest, as `--memory-limit {memory}Mi` of inject does"
-        )
-    named = {"retry.max_reconsume_times": settings.retry.max_reconsume_times}
-    for number, rule in enumerate(settings.retry.rules):
-        named[f"retry.rules[{number}].max_reconsume_times"] = rule.max_reconsume_times or 0
-    for name in [name for name, times in named.items() if times >= MANY_RETRIES]:
-        yield (
-            f"{name} = {named[name]}: each record that always fails is written to Kafka at least {named[name]} times "
-            "before it is a dead letter; retry.max_age bounds the time instead"
         )
 
 

@@ -32,7 +32,7 @@ from reconsume.sidecar.files import read_plain
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.operation import Outcome, Plan, Report, Unrecorded
 from reconsume.sidecar.printable import plural
-from reconsume.sidecar.settings.checks import short_waits_of_instances
+from reconsume.sidecar.settings.checks import endless_retries, short_waits_of_instances
 from reconsume.sidecar.settings.group_policy import (
     KEYS,
     differences,
@@ -233,6 +233,8 @@ class SetPolicy:
         ]
         if parks_in(old) and not parks_in(new):
             remarks.append(f"warning: {parked_text(new)}; `{hint('retries list --blocked')}` shows it")
+        known = endless_retries(old)
+        remarks += [f"warning: {sentence}" for sentence in endless_retries(new) if sentence not in known]
         remarks += short_wait_remarks(old, new, state)
         expect_levels(new)
         return Plan(PLAN, self.rows, f"Set {self.what} for the whole group?", "nothing was written", remarks)

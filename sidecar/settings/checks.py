@@ -415,6 +415,30 @@ def cross_faults(settings: Settings, wrong: Sequence[KeyPath] = ()) -> list[Faul
 # --- warnings
 
 MOST_NAMED = 3
+MANY_RETRIES = 100
+"""Above so many retries a warning is given: RocketMQ, whose default is 16, takes any number too."""
+
+
+def endless_retries(settings: Settings) -> list[str]:
+    """Return a sentence for each limit of retries that is high, or that was written as null."""
+    retry = settings.retry
+    named = {"retry.max_reconsume_times": retry.max_reconsume_times}
+    named["retry.ordered_max_times"] = retry.ordered_max_times or 0
+    for number, rule in enumerate(retry.rules):
+        named[f"retry.rules[{number}].max_reconsume_times"] = rule.max_reconsume_times or 0
+    sentences = [
+        f"{name} = {times}: each record that always fails is tried at least {times} times before it is a dead letter; "
+        "retry.max_age bounds the time instead"
+        for name, times in named.items()
+        if times > MANY_RETRIES
+    ]
+    in_place = settings.order_by is not None and not settings.queued
+    if in_place and retry.ordered_max_times is None and ("retry", "ordered_max_times") in settings.configured:
+        sentences.append(
+            "retry.ordered_max_times = null: a record that always fails blocks its key without end, until an operator "
+            "or the service ends it"
+        )
+    return sentences
 
 
 def short_waits(settings: Settings) -> list[str]:

@@ -229,14 +229,30 @@ def test_strict_ends_with_1_for_a_warning_and_not_for_what_only_the_pod_has(tmp_
     assert reconsume(*check, "--set", "pull.max_leased=no").exit_code == 78
 
 
-def test_a_thousand_retries_are_a_warning(tmp_path: Path) -> None:
-    rules = "retry.rules=[{name: slow, reasons: [http-500], max_reconsume_times: 2000}]"
-    times = "retry.max_reconsume_times={}".format
-    for sets, warned in ((times(999), []), (times(1000), ["1000"]), (rules, ["2000"])):
-        shown = reconsume("config", "check", "-c", write_good(tmp_path), "--set", sets)
-        assert shown.exit_code == 0, shown.stderr
-        found = [many for many in ("1000", "2000") if f"written to Kafka at least {many} times" in shown.stderr]
-        assert found == warned
+ENDLESS = (
+    (["retry.max_reconsume_times=100"], ""),
+    (["retry.max_reconsume_times=101"], "at least 101 times before it is a dead letter"),
+    (
+        ["retry.rules=[{name: r, reasons: [http-500], max_reconsume_times: 2000}]"],
+        "rules[0].max_reconsume_times = 2000",
+    ),
+    (["deliver.order=key"], ""),
+    (
+        ["deliver.order=key", "retry.ordered_max_times=null"],
+        "retry.ordered_max_times = null: a record that always fails",
+    ),
+)
+
+
+@pytest.mark.parametrize(("sets", "warned"), ENDLESS)
+def test_more_than_a_hundred_retries_and_a_written_null_are_warnings(
+    tmp_path: Path, sets: list[str], warned: str
+) -> None:
+    words = [word for one in sets for word in ("--set", one)]
+    shown = reconsume("config", "check", "-c", write_good(tmp_path), *words)
+    assert shown.exit_code == 0, shown.stderr
+    assert warned in shown.stderr
+    assert ("always fails" in shown.stderr) is (warned != "")
 
 
 def test_urls_to_which_run_would_send_nothing_are_faults(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("1.3", f"a key above {bytes_(request.LONGEST_KEY)}"),
     *(("1.5", f"`{word}`") for word in verdict.WORDS),
     ("2.2", f"| `rocketmq` | {written(ROCKETMQ)} | {render_duration(sum(ROCKETMQ))} |"),
-    ("2.2", f"| `pulsar` | {written(PULSAR)} | {render_duration(sum(PULSAR))} |"),
+    ("2.2", f"| `pulsar` | {written(levels.TABLE)} | {render_duration(sum(PULSAR))} |"),
     ("2.4", f"{ms(levels.SHORTEST_ASKED)} to {days(levels.LONGEST)}"),
     ("2.5", f"among the {len(levels.TABLE)} of the table: {levels.LEVELS}."),
     ("2.7", f"of more than {ms(fetching.HOLD_WITHIN_MS)}"),

@@ -70,6 +70,12 @@ def test_show_says_where_each_value_comes_from(call: Call, topic: str) -> None:
     assert "set by ann at 20" in shown.stderr
 
 
+def test_more_than_a_hundred_retries_are_a_warning_only_where_the_policy_sets_them(call: Call, topic: str) -> None:
+    shown = call("policy", "set", "max_reconsume_times=200", "--dry-run")
+    assert "warning: retry.max_reconsume_times = 200: each record that always fails" in shown.stderr
+    assert "always fails" not in call("policy", "set", "max_reconsume_times=100", "--dry-run").stderr
+
+
 def test_a_timeout_that_a_live_instance_does_not_wait_for_is_a_warning(call: Call, kafka: Broker, topic: str) -> None:
     for name, lock, drain in (("pod-1", 290_000, 290_000), ("pod-2", 30_000, 50_000)):
         beat = SubscriptionRecord({"orders": "*"}, int(time.time() * 1000), lock_timeout=lock, drain_timeout=drain)
