@@ -75,8 +75,6 @@ class LocatedCopies:
     """
 
     def __init__(self) -> None:
-        self.latest_ms = 0
-        """The greatest timestamp (epoch ms) of the copies of our own that were taken in without being read."""
         self._waiting: deque[tuple[Transaction, QueuedCopy]] = deque()
         self._last = ((-1, -1), -1)
         """The transaction of the last copy that left, and the offset behind it."""

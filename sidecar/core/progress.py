@@ -76,11 +76,10 @@ class Progress(msgspec.Struct, frozen=True):
     `width`: how many partitions the topic had when the group began to read it at the latest record (`start: latest`).
     Partitions from that number on were added later and are read from their beginning.
 
-    `last_at_ms`: the timestamp (epoch ms) of the last record that was read of a level; of a queue it may be one of a
-    record before that. If a log ends before `next` and all of it is younger than this, the topic was created anew. 0:
-    no record was read since the log's beginning. Then `next` may have passed over markers of aborted transactions
-    alone, and the next owner of the partition starts at the beginning again: the offset says nothing of another log of
-    the same name.
+    `last_at_ms`: the timestamp (epoch ms) of the last record that was read of a level. If a log ends before `next` and
+    all of it is younger than this, the topic was created anew. 0: no record was read since the log's beginning. Then
+    `next` may have passed over markers of aborted transactions alone, and the next owner of the partition starts at the
+    beginning again: the offset says nothing of another log of the same name.
 
     `log`: the log that this owner reads; None: Kafka has not told. `cycle`: how many resets moved the position.
     `notes`: whether the policy topic has records about this partition (chunks, ranges) to be read first.

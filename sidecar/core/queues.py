@@ -215,8 +215,6 @@ class LongWaits:
         if main is None or owned is None or not owned.is_opened:
             return
         queue = self._ties.machines.partitions[owned.source]
-        if run.last_at_ms is not None:
-            queue.commit.last_at_ms = run.last_at_ms
         for record in run.records:
             if record.offset >= queue.offsets.next:  # else the lane has known it since it was committed
                 self._read_copy(queue, owned, record, now)
@@ -282,9 +280,6 @@ class LongWaits:
     def _pass_own_copy(self, queue: PartitionState, owned: OwnedQueue, copy: QueuedCopy) -> None:
         """Go on behind a copy of our own that lies where all that is known of a queue ends. It waits there."""
         queue.offsets.begin(copy.offset, AWAY, None)
-        owned.located.latest_ms = max(owned.located.latest_ms, copy.written_ms)
-        if queue.commit.last_at_ms == 0:  # else progress beyond it, before it is read, would be one of an unread log
-            queue.commit.last_at_ms = copy.written_ms
 
     def _pass_over(self, owned: OwnedQueue, offsets: Iterable[int]) -> None:
         """Mark copies as done that mean nothing any more."""
@@ -462,10 +457,8 @@ class LongWaits:
             owned = self._by_main[main]
             queue = self._ties.machines.partitions[owned.source]
             self._take_located_copies(queue, owned)
-            end, located = queue.offsets.next, owned.located
-            self._ties.reads.known(
-                owned.source, owned.epoch, end, located.latest_ms, records, awaited=located.are_waiting
-            )
+            end, awaited = queue.offsets.next, owned.located.are_waiting
+            self._ties.reads.known(owned.source, owned.epoch, end, records, awaited=awaited)
 
     # --- heads: out, and back ---------------------------------------------------------------------------------------
 

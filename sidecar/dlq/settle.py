@@ -48,8 +48,8 @@ from reconsume.sidecar.errors import BrokerError, ContractError, LetterError
 from reconsume.sidecar.group_policy.operations import HoldStore
 from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.hints import absent, hint
+from reconsume.sidecar.kafka.messages import queue_reading_of
 from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, read_waiting
-from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
 from reconsume.sidecar.operation import Report, no_report
 from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.attempt import attempt_of, retry_state_of

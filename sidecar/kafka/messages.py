@@ -105,3 +105,21 @@ def name_stray(topic: str, source: Partition) -> None:
     """Log a topic whose retries arrive here although this instance does not consume it."""
     text = "retries of topic %s are in %s, and this instance does not consume that topic: it passes them on"
     _LOG.warning(text, topic, source.topic, extra={"event": "unknown-topic", "topic": topic})
+
+
+def queue_reading_of(policy: Callable[[], Policy]) -> Reading:
+    """Return the function that reads our headers in a queue: those that belong elsewhere are refused."""
+
+    by: tuple[Policy | None, Reading] = None, reading_of(policy())
+
+    def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[RetryState | None, str]:
+        nonlocal by
+        rules = policy()
+        if by[0] is not rules:
+            by = rules, reading_of(rules)
+        state, fault = by[1](headers, source, offset, timestamp)
+        if state is not None and (why := rules.queue_fault(source, state)):
+            return None, f"bad-header: {why}"
+        return state, fault
+
+    return read

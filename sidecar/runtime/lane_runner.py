@@ -25,6 +25,8 @@ from reconsume.sidecar.kafka.client_config import (
     consumer_config,
     producer_config,
     reader_config,
+    view_config,
+    whole_fetches,
 )
 from reconsume.sidecar.kafka.committer.committer import Committer
 from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
@@ -35,8 +37,7 @@ from reconsume.sidecar.kafka.consumer.log_ids import KafkaLogIds
 from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.kafka.messages import foreign_reading_of, reading_of
-from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
-from reconsume.sidecar.kafka.queues.queue_thread import QueueDoubts, QueueThread
+from reconsume.sidecar.kafka.queues.queue_thread import QueueHelp, QueueThread
 from reconsume.sidecar.kafka.restart_cause import AskRestart, no_restart
 from reconsume.sidecar.observability.queue_lines import log_filling
 from reconsume.sidecar.observability.thread_watch import WatchedThread
@@ -93,7 +94,7 @@ class LaneRunner:
         self.plan = plan
         self.policy = policy
         self._waits = waits_of(plan.waits, policy)
-        has_queues, appends = policy.has_queues and not plan.waits, OwnAppends()
+        has_queues = policy.has_queues and not plan.waits
         self.driver = LoopBridge(asyncio.get_running_loop())
         self.assignment: Assignment
         self.committer: Committer | NoCommitter
@@ -127,7 +128,6 @@ class LaneRunner:
                 self.driver.committed,
                 observe,
                 registry,
-                appends.appended if has_queues else None,
                 self.driver.member_refused,
                 outputs,
             )
@@ -145,11 +145,14 @@ class LaneRunner:
         due_offsets.waits, due_offsets.tell = lambda: self._waits, self.driver.looked
         self.queues: QueueThread | None = None
         if has_queues and isinstance(self.committer, Committer):
-            room, missing = plan.terms.room // AT_HAND_SHARE, self.committer.look_up_missing
             ids = KafkaLogIds(lambda: Connection(credentials.newest(kafka), f"{client}-queue-ids"))
+            missing = self.committer.look_up_missing
             self.queues = QueueThread(
-                *(kafka, plan.group, client, self.driver, lambda: self.policy, registry, room, missing, appends),
-                QueueDoubts(ask_restart, ids, self._repeat_takeover),
+                whole_fetches(view_config(kafka, plan.group, client)),
+                self.driver,
+                registry,
+                plan.terms.room // AT_HAND_SHARE,
+                QueueHelp(lambda: self.policy, missing, ids, ask_restart, self._repeat_takeover),
             )
         ports = Ports(
             self.consumer,

@@ -94,7 +94,6 @@ class CommitterModel:
         commits = fate == "commit" or (fate == "unknown" and self._random.random() < 0.5)
         offsets = {source: decode(source, *said) for source, said in written_progress(batch).items()}
         identity, epoch = self._identity, self._identity.epoch
-        self._host.queues.located(copy for entry in batch.entries for copy in entry.writes if copy.exact)
         ends = {source: log.end for source, log in self._kafka.logs.items()}
         identity.write(copy for entry in batch.entries for copy in entry.writes)
         self._late_ones_arrive()

@@ -11,7 +11,6 @@ from reconsume.sidecar.core.record import Partition
 from tests.sim.kafka_model import Log, Stored
 from tests.sim.lane_view import view
 from tests.sim.plan import Fault
-from tests.sim.samples import WALL
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -142,7 +141,7 @@ class KafkaFaults:
             progress = world.kafka.progress("billing", place)
             for stored in world.kafka.logs[place].records:
                 # Until the owner of a former log ends, it commits progress that is no progress in this one.
-                former = (progress.last_at_ms or WALL * 2) < stored.appended
+                former = progress.log not in (None, world.kafka.logs[place].ident)
                 if former or not progress.covers(stored.offset):
                     world.excused.add(world.origin(place, stored))
         world.kafka.delete(topic)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress import LogId, Progress
 from reconsume.sidecar.core.progress_codec import decode, encode
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.retry_headers import Headers
@@ -30,7 +30,9 @@ class Stored(NamedTuple):
 class Log:
     """One partition. `end` is the offset after the last record or marker, `start` the first offset that is left."""
 
-    def __init__(self) -> None:
+    def __init__(self, ident: LogId = LogId.of("model", "0")) -> None:  # noqa: B008 - it never changes
+        self.ident = ident
+        """A topic that is made anew has another one."""
         self.records: list[Stored] = []
         self.everything: list[Stored] = []
         """Every record that was ever in it, for the checks at the end."""
@@ -100,6 +102,7 @@ class KafkaModel:
         """Logs of topics that were deleted: what was in them is known to the checks."""
         self.partitions = partitions
         self.appended: Callable[[Partition], None] = lambda source: None
+        self._made = 0
         self._wall = wall
 
     def create(self, topic: str, partitions: int | None = None) -> list[Partition]:
@@ -107,7 +110,8 @@ class KafkaModel:
         self.sizes[topic] = partitions or self.partitions
         wanted = [Partition(topic, number) for number in range(self.sizes[topic])]
         made = [source for source in wanted if source not in self.logs]
-        self.logs |= {source: Log() for source in made}
+        self._made += 1
+        self.logs |= {source: Log(LogId.of("model", str(self._made))) for source in made}
         return made
 
     def delete(self, topic: str) -> None:

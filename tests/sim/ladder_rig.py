@@ -58,9 +58,7 @@ class Reader:
         assert (queue, epoch) in self.opened
         self.wanted.append(offset)
 
-    def known(
-        self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record], *, awaited: bool
-    ) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record], *, awaited: bool) -> None:
         assert (queue, epoch) in self.opened
         self.known_to, self.awaited = end, awaited
         self.at_hand += at_hand

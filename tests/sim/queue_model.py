@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
+from typing import TYPE_CHECKING
 
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.record import Partition, Record, weight_of
-from reconsume.sidecar.kafka.consumer.log_checks import begins_of_others, end_of_done, untouched
-from reconsume.sidecar.kafka.queues.queue_reading import started
-from reconsume.topics.transition_records import Copy
-from tests.sim.kafka_model import KafkaModel, Log, Stored
+from reconsume.sidecar.kafka.consumer.log_checks import Edges
+from reconsume.sidecar.kafka.queues.queue_thread import start_of
+from tests.sim.kafka_model import Log, Stored
 from tests.sim.samples import read
 
 if TYPE_CHECKING:
@@ -43,46 +40,15 @@ class Reading:
     position: int = 0
     known_to: int = 0
     """Up to where the lane knows it without having read it."""
-    told_to: int = 0
-    """The same, as soon as the lane has said it."""
     end: int = -1
     looks: bool = False
     missing_since: int | None = None
     absent: bool = False
     log: Log | None = None
     """The log that is read: a topic that is made anew has another one."""
-    last_at_ms: int = 0
-    sure_ms: int = 0
-    """The latest time that was read, and the one up to which a look has shown that the log is the same."""
-    said_ms: int = 0
-    """The time that was handed over last."""
     caught_up: bool = False
     known_end: int = -1
     """The end that was handed over last."""
-    other: bool = False
-    """Whether a copy of our own was written below what was read."""
-
-    @property
-    def read_to(self) -> int:
-        """Up to where it was read, or is known: what is appended lies behind that."""
-        return max(self.position, self.told_to)
-
-
-class Lookup:
-    """What `OffsetLookup` asks, of the model of Kafka."""
-
-    def __init__(self, kafka: KafkaModel) -> None:
-        self._kafka = kafka
-
-    def offsets(self, topic_partitions: Iterable[TopicPartition], _within: float) -> dict[Partition, int]:
-        offsets = dict[Partition, int]()
-        for wanted in topic_partitions:
-            log = self._kafka.logs[source := Partition(wanted.topic, wanted.partition)]
-            at = log.start if wanted.offset == OFFSET_BEGINNING else log.first_at(wanted.offset)
-            offsets[source] = OFFSET_END if at is None else at
-        return offsets
-
-    numbers = offsets
 
 
 class QueueModel:
@@ -114,13 +80,8 @@ class QueueModel:
             return
         known = (self._host.group, queue) in self._world.kafka.committed
         progress = self._world.kafka.progress(self._host.group, queue) if known else None
-        if progress is not None and progress.last_at_ms is not None:
-            read = {queue: (end_of_done(progress), progress.last_at_ms)}
-            lookup: Any = Lookup(self._world.kafka)
-            progress = untouched(0) if begins_of_others(lookup, read, 0.0).get(queue) == 0 else progress
-        progress = started(queue, progress, log.start, log.end)
+        progress = start_of(queue, progress, Edges(log.start, log.end), log.ident)
         reading.position, reading.log = progress.next, log
-        reading.last_at_ms = reading.sure_ms = progress.last_at_ms or 0
         self._host.on_loop(partial(self._opened, AssignedPartition(queue, reading.epoch, progress)))
         self._process.later(self._random.choice((0, 20)), partial(self._find_end, queue, reading))
 
@@ -172,24 +133,19 @@ class QueueModel:
         log = self._log(queue)
         if log is None:
             return  # `appended` comes when it has a leader again
-        if log.end < reading.position or reading.other:
+        if log.end < reading.position:
             self._end()
             return
         if log.start > reading.position:
             reading.position = log.start
             self._host.on_loop(partial(self._cut, queue, reading.epoch, log.end))
-        if log is reading.log and reading.position % 3 == 0:
-            reading.sure_ms = reading.last_at_ms
         found = log.after(reading.position, self._random.randint(1, MOST))
         new = (stored for stored in found if stored.offset >= reading.known_to)
         records = [self._record(queue, reading.epoch, stored) for stored in new]
         more = bool(log.after(found[-1].offset + 1, 1)) if found else False
         reading.position = found[-1].offset + 1 if more else max(log.end, reading.position)
-        if found:
-            reading.last_at_ms = max(reading.last_at_ms, *(stored.appended for stored in found))
-            reading.sure_ms = reading.sure_ms or reading.last_at_ms
         caught_up = reading.position >= reading.end
-        if records or reading.sure_ms != reading.said_ms or (caught_up and not reading.caught_up):
+        if records or (caught_up and not reading.caught_up):
             self._hand_over(queue, reading, records, None)
         if more:
             self._look_soon(queue, reading)
@@ -205,8 +161,7 @@ class QueueModel:
     def _hand_over(self, queue: Partition, reading: Reading, records: Sequence[Record], end: int | None) -> None:
         reading.caught_up = reading.caught_up or reading.position >= reading.end
         reading.known_end = reading.known_end if end is None else end
-        reading.said_ms = reading.sure_ms
-        run = FetchedRecords(queue, reading.epoch, 0, list(records), end, last_at_ms=reading.sure_ms)
+        run = FetchedRecords(queue, reading.epoch, 0, list(records), end)
         self._host.on_loop(partial(self._read, run, reading.caught_up))
 
     def watch_logs(self) -> None:
@@ -217,24 +172,13 @@ class QueueModel:
     def _look_at_logs(self) -> None:
         logs = self._world.kafka.logs
         for queue, reading in self._readings.items():
-            is_other = reading.log is not None and queue in logs and reading.log is not logs[queue]
-            if is_other and reading.sure_ms:  # else no record of the former log was read
+            if reading.log is not None and queue in logs and reading.log is not logs[queue]:
                 self._end()
 
     def _look_for_gone(self) -> None:
         for queue, reading in self._readings.items():
             if reading.log is not None and queue not in self._world.kafka.logs:
                 self._end()
-
-    def located(self, copies: Iterable[Copy]) -> None:
-        """Copies are about to be written: where one lies below what was read, that was another log."""
-        kafka = self._world.kafka
-        for copy in copies:
-            target = Partition(copy.topic, copy.spread)
-            reading = self._readings.get(target)
-            if reading is not None and target in kafka.logs and kafka.logs[target].end < reading.read_to:
-                self._process.later(self._random.randint(1, 50), self._end)
-                reading.other = True
 
     def _end(self) -> None:
         """What the lane knows is of a former log: the thread ends, and its process with it; a successor comes."""
@@ -258,29 +202,17 @@ class QueueModel:
         assert self._host.lane.queues is not None
         self._host.lane.queues.read(run, self._process.now(), caught_up=caught_up)
 
-    def known(
-        self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record], *, awaited: bool
-    ) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record], *, awaited: bool) -> None:
         self._at_hand |= {(queue, record.offset): record for record in at_hand if self._random.random() < 0.7}
-        if (reading := self._readings.get(queue)) is not None and reading.epoch == epoch:
-            reading.told_to = max(reading.told_to, end)
-        self._process.later(self._random.choice((0, 5, 200)), partial(self._know, queue, epoch, end, at_ms))
+        self._process.later(self._random.choice((0, 5, 200)), partial(self._know, queue, epoch, end))
 
-    def _know(self, queue: Partition, epoch: int, end: int, at_ms: int) -> None:
+    def _know(self, queue: Partition, epoch: int, end: int) -> None:
         if (reading := self._readings.get(queue)) is None or reading.epoch != epoch:
             return
         reading.known_to = max(reading.known_to, end)
         if reading.caught_up and reading.position < end and end % 3 == 0:
-            self._pass(queue, reading, end, at_ms)
-
-    def _pass(self, queue: Partition, reading: Reading, end: int, at_ms: int) -> None:
-        """Go on behind what the lane knows without reading it, as it writes in masses."""
-        last_at_ms = max(reading.last_at_ms, at_ms)
-        if (log := reading.log) is not None and self._log(queue) is log:
-            passed = [stored for stored in log.records if reading.position <= stored.offset < end]
-            assert all(stored.appended <= last_at_ms for stored in passed), "none of it is younger than the lane says"
-        reading.position, reading.last_at_ms = end, last_at_ms
-        self._look_soon(queue, reading)
+            reading.position = end  # it goes on behind what the lane knows without reading it, as it writes in masses
+            self._look_soon(queue, reading)
 
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         self._host.acts += 1

@@ -254,7 +254,7 @@ def test_a_story_of_a_queue_that_is_made_anew_loses_what_waited_in_it_and_ends_p
 def test_a_story_of_a_queue_that_is_cut_loses_what_waited_in_it() -> None:
     """The check above means nothing if nothing is ever lost."""
     faults = (Fault("cutqueue", 3_000, 0, 0), Fault("cutqueue", 6_000, 0, 1))
-    plan = Plan(4, records=30, sidecars=2, order="key", queued=True, deaths=None, faults=faults)
+    plan = Plan(2, records=30, sidecars=2, order="key", queued=True, deaths=None, faults=faults)
     world = World(plan).run()
     check_what_is_left(world)
     found = Found(world)

@@ -20,7 +20,6 @@ from reconsume.sidecar.core.progress_codec import LONGEST, encode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from reconsume.sidecar.kafka.committer.transaction import Appended
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
 from reconsume.sidecar.kafka.committer.unknown_outcome import result_in_doubt
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
@@ -64,7 +63,6 @@ def offsets_of(written: WrittenProgress) -> list[TopicPartition]:
 class Committer(threading.Thread):
     """The thread that commits one lane's batches, one at a time. It calls `report` with each result.
 
-    `appended`: takes where copies lie in queue topics, before they are committed; None: nobody reads them here.
     `outputs`: knows the topics that records of the service go to; None: there are none.
     `member_refused`: is told each time that Kafka refuses a batch as one of no member of the group.
     """
@@ -77,7 +75,6 @@ class Committer(threading.Thread):
         report: Callable[[CommitResult], None],
         observe: Callable[[str, float], None],
         registry: CredentialRegistry,
-        appended: Appended | None = None,
         member_refused: Callable[[], None] = lambda: None,
         outputs: KnownOutputs | None = None,
     ) -> None:
@@ -96,7 +93,7 @@ class Committer(threading.Thread):
         self._was_large = False
         """Whether a large batch was committed since memory was given back."""
         credentials = registry.register(self.name, self._on_new_credentials)
-        self._supply = ReplaceableProducer(producer_config, self._stopping, credentials, appended, outputs)
+        self._supply = ReplaceableProducer(producer_config, self._stopping, credentials, outputs)
 
     @property
     def last_error(self) -> str:

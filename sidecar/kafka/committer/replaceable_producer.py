@@ -20,7 +20,7 @@ from reconsume.sidecar.kafka.blocking_calls import CallTimeoutError
 from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
 from reconsume.sidecar.kafka.committer.record_form import STRONGEST, Change, RecordForm
 from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics, State
-from reconsume.sidecar.kafka.committer.transaction import Appended, TransactionalProducer
+from reconsume.sidecar.kafka.committer.transaction import TransactionalProducer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted
 from reconsume.sidecar.kafka.credentials.new_client import refuse
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
@@ -51,7 +51,6 @@ class ReplaceableProducer:
         config: Mapping[str, object],
         stopping: threading.Event,
         credentials: ClientCredentials,
-        appended: Appended | None = None,
         outputs: KnownOutputs | None = None,
     ) -> None:
         """`outputs`: knows the topics that records of the service go to; None: there are no such records."""
@@ -69,7 +68,7 @@ class ReplaceableProducer:
         """The target topics that exist and refuse records."""
         self.last_error = ""
         self.credentials = credentials
-        self._config, self._appended, self._outputs = config, appended, outputs
+        self._config, self._outputs = config, outputs
         self._form = RecordForm(config)
         self._id_index = 0
         """The index of the transactional id in use, below IDS."""
@@ -127,8 +126,6 @@ class ReplaceableProducer:
         self.credentials.refused = None
         self.made += 1
         made.timestamp = self._form.timestamp
-        if self._appended is not None:
-            made.appended = self._appended
         return made
 
     def adapt(self, aborted: Aborted) -> bool:

@@ -68,8 +68,6 @@ LOOK_LIMIT = 20.0
 """Seconds after which a look asks for no further topic. A group has dozens, and the committer's thread must turn."""
 
 Report: TypeAlias = Callable[[KafkaError | None, Message], None]
-Appended: TypeAlias = Callable[[Sequence[SettledRecord], Located], None]
-"""Takes the entries of a transaction, and where their copies lie, before it is committed. It may still be aborted."""
 
 
 class Targets(NamedTuple):
@@ -87,7 +85,6 @@ class TransactionalProducer:
         self._producer = make_client(Producer, {**self._log.watched(config), "throttle_cb": self.throttle.hear})
         self.timestamp: Callable[[], int] = lambda: 0
         """Returns the time to write records with (epoch ms); 0: the client's own."""
-        self.appended: Appended = lambda _entries, _located: None
         self._calls = BlockingCalls(f"guard-{config['transactional.id']}")
         self.late_ends = LateEndGuard(self._log)
         self.sent_offsets = False
@@ -181,8 +178,6 @@ class TransactionalProducer:
             self._produce(entries, partitions)
             if written := sum(len(entry.writes) for entry in entries):
                 self._confirm(written)
-            if self._located:  # before the commit: whoever reads the queue may see the copies at once
-                self.appended(entries, self._located)
             self._records_only = False
             then()
             self._call(self._producer.commit_transaction, API_LIMIT)

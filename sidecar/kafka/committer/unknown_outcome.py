@@ -9,7 +9,7 @@ from math import inf
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, PartitionCommit, SettledRecord
-from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress import Progress, is_recreated
 from reconsume.sidecar.core.progress_codec import decode
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.clients import make_client
@@ -115,12 +115,9 @@ def result_from_progress(batch: CommitBatch, progress: Mapping[Partition, Progre
 def _covers(progress: Progress, record: Record, sent: PartitionCommit) -> bool:
     """Whether the progress covers the record. `sent`: its partition's part of the transaction in doubt.
 
-    Progress that was made in a former log of the same name covers no record of this one. All of a level's new log is
-    younger than what was read of the old one. The owner of a queue begins another log with another time, and until its
-    first commit Kafka holds what the last owner has committed of the former one (`kafka/queues/log_watch.py`).
+    Progress that was made in a former log of the same name covers no record of this one: it names another log, or all
+    of a level's new log is younger than what was read of the old one.
     """
-    if progress.last_at_ms is None:
-        return progress.covers(record.offset)
-    is_of_queue = sent.under is not None  # also if its headers cannot be read
-    former = progress.last_at_ms != sent.progress.last_at_ms if is_of_queue else progress.last_at_ms < record.timestamp
-    return progress.covers(record.offset) and not former
+    if is_recreated(progress.log, sent.progress.log):
+        return False
+    return progress.covers(record.offset) and (progress.last_at_ms is None or progress.last_at_ms >= record.timestamp)

@@ -1,53 +1,194 @@
-"""The two clients that read queues: one follows what is committed, the other reads whatever lies there."""
+"""The two clients of the thread that reads queues, what it reads by offset with one of them, and a cache of that.
+
+`following` reads what is committed, from where the group has read each queue to. `reader` reads single records, and
+asks; it waits for no open transaction, as what it reads is known to be committed. While no queue exists there are none.
+
+A record that is due is read again by its offset (`RecordReads`). What is read on the way is mostly wanted next, and
+what was read or written last soon: a cache keeps these (`RecentRecords`), which the event loop asks first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from enum import Enum
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.client_config import Properties, follower_config, whole_fetches
+from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.credentials.new_client import new_client
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
-from reconsume.sidecar.kafka.errors import sentence_of
-from reconsume.sidecar.kafka.queues.offset_reads import closed
+from reconsume.sidecar.kafka.few_messages import next_messages
 from reconsume.sidecar.observability.thread_watch import StopRequest
 
-EDGES_WITHIN = 2.0
-"""Seconds for the request for the ends of a log."""
-NO_PARTITION = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
-"""Answers by which a partition does not exist."""
+FAR = 200
+"""Offsets. Records that lie closer together are read on the way; beyond it a seek is cheaper."""
+AHEAD = 100
+"""Records that are read beyond the last wanted one. More of them would push each other out of a small cache."""
+DOUBTS = 2
+"""How often a record must not be where it lay before it counts as gone: what was fetched for another offset may arrive
+late."""
 
 
-class NoEdges(Enum):
-    """Why a log has no edges: there is no such partition, or Kafka does not tell, as while its leader moves."""
+class RecentRecords:
+    """The records that were read last, by offset; for any thread. `room`: bytes."""
 
-    MISSING = "missing"
-    UNTOLD = "untold"
+    def __init__(self, room: int) -> None:
+        self._room, self._weight = room, 0
+        self._records: OrderedDict[tuple[Partition, int], Record] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def keep(self, records: Sequence[Record]) -> None:
+        """Keep records while there is room for them; the oldest go first."""
+        with self._lock:
+            for record in records:
+                self._put(record)
+            while self._weight > self._room:
+                self._weight -= self._records.popitem(last=False)[1].weight
+
+    def fill(self, records: Sequence[Record]) -> None:
+        """Keep records while there is free room: they push out no other.
+
+        Thousands may be written behind one head, and what is due must be here, whenever that head goes.
+        """
+        with self._lock:
+            for record in records:
+                if self._weight + record.weight > self._room:
+                    return
+                self._put(record)
+
+    def _put(self, record: Record) -> None:
+        before = self._records.pop((record.source, record.offset), None)
+        self._records[record.source, record.offset] = record
+        self._weight += record.weight - (0 if before is None else before.weight)
+
+    def take(self, source: Partition, offset: int, epoch: int) -> Record | None:
+        """Remove and return a record; None if it is not here."""
+        with self._lock:
+            record = self._records.pop((source, offset), None)
+            if record is not None:
+                self._weight -= record.weight
+        return record if record is not None and record.epoch == epoch else None
+
+    def forget(self, source: Partition) -> None:
+        """Forget the records of a queue."""
+        with self._lock:
+            for key in [key for key in self._records if key[0] == source]:
+                self._weight -= self._records.pop(key).weight
+
+
+class RecordReads:
+    """The records that are to be read by their offsets, on one client; used on one thread. `recent`: the cache.
+
+    `arrived` gets each message, `passed` one that was read on the way, and `gone` the offset of one that is not in its
+    log any more. What is read on the way is mostly wanted next, because the records of one key lie one behind another:
+    to seek back for each of them took 15 ms.
+    """
+
+    def __init__(
+        self,
+        recent: RecentRecords,
+        arrived: Callable[[Partition, Message], None],
+        passed: Callable[[Partition, Message], None],
+        gone: Callable[[Partition, int], None],
+    ) -> None:
+        self.recent = recent
+        self._arrived, self._passed, self._gone = arrived, passed, gone
+        self._wanted: dict[Partition, set[int]] = {}
+        self._at: dict[Partition, int] = {}
+        """The next offset that the client reads, of each partition that it has."""
+        self._doubts: Counter[tuple[Partition, int]] = Counter()
+
+    def __bool__(self) -> bool:
+        return bool(self._wanted or self._at)
+
+    def want(self, queue: Partition, offset: int) -> None:
+        """Have a record read."""
+        self._wanted.setdefault(queue, set()).add(offset)
+
+    def forget(self, queue: Partition) -> None:
+        """Read nothing more of a queue."""
+        for offset in self._wanted.pop(queue, ()):
+            self._doubts.pop((queue, offset), None)
+        self.recent.forget(queue)
+
+    def begin_again(self) -> None:
+        """Take note that the client is another one."""
+        self._at.clear()
+
+    def turn(self, client: Consumer, timeout: float) -> None:
+        """Read for up to `timeout` seconds."""
+        self._place(client)
+        ahead = 0
+        for message in next_messages(client, timeout) if self._at else ():
+            source = Partition(message.topic() or "", message.partition() or 0)
+            if source in self._at:
+                self._take(client, source, message)
+            ahead = 0 if any(self._wanted.values()) else ahead + 1
+            if ahead >= AHEAD:
+                return
+
+    def _place(self, client: Consumer) -> None:
+        """Have the client read where the next wanted record of each partition lies."""
+        for source in [source for source in self._at if not self._wanted.get(source)]:
+            self._leave(client, source)
+        self._wanted = {source: offsets for source, offsets in self._wanted.items() if offsets}
+        for source, offsets in self._wanted.items():
+            first, at = min(offsets), self._at.get(source)
+            if at is None or not first - FAR <= at <= first:
+                self._leave(client, source)
+                client.incremental_assign([TopicPartition(*source, first)])
+                self._at[source] = first
+
+    def _leave(self, client: Consumer, source: Partition) -> None:
+        if self._at.pop(source, None) is not None:
+            client.incremental_unassign([TopicPartition(*source)])
+
+    def _take(self, client: Consumer, source: Partition, message: Message) -> None:
+        error, offset = message.error(), message.offset()
+        wanted = self._wanted.get(source, set())
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if error.code() == KafkaError._AUTO_OFFSET_RESET and wanted:
+                self._miss(source, min(wanted))
+            self._leave(client, source)
+            return
+        assert offset is not None  # a consumed message has one, and so has the end of a log
+        for passed in [one for one in wanted if self._at[source] <= one < offset]:
+            self._miss(source, passed)
+        self._at[source] = offset + (error is None)
+        if error is not None:
+            # Only what lies below the end was passed. A record at the end, or behind it, was committed there, and a
+            # leader that was elected just now may not know that yet (KIP-207): it comes when the leader does.
+            return
+        if offset in wanted:
+            wanted.discard(offset)
+            self._doubts.pop((source, offset), None)
+            self._arrived(source, message)
+        else:
+            self._passed(source, message)
+
+    def _miss(self, source: Partition, offset: int) -> None:
+        """Take in that a record was not where it lay."""
+        self._doubts[source, offset] += 1
+        if self._doubts[source, offset] >= DOUBTS:
+            del self._doubts[source, offset]
+            self._wanted[source].discard(offset)
+            self._gone(source, offset)
 
 
 class QueueClients:
     """The clients of one reader of queues, on its thread. In a group without queues there are none."""
 
-    def __init__(
-        self, kafka: Properties, group: str, client_id: str, credentials: ClientCredentials, stopping: StopRequest
-    ) -> None:
-        config = whole_fetches(follower_config(kafka, group, client_id))
-        # A position that the log has no more is a fault to look at: a reset would pass over what waits.
-        self._config = {**config, "auto.offset.reset": "error"}
-        self._credentials, self._stopping = credentials, stopping
+    def __init__(self, config: Mapping[str, object], credentials: ClientCredentials, stopping: StopRequest) -> None:
+        self._config, self._credentials, self._stopping = dict(config), credentials, stopping
         self._has_both = False
         self._followed = set[Partition]()
         """The queues that `following` is assigned."""
         self.following: Consumer
-        """Reads what is committed, from where the group has read each queue to."""
         self.reader: Consumer
-        """Reads single records, and asks. It waits for no open transaction: what it reads is known to be committed."""
         self.last_error = ""
 
-    def ready(self, begin: Callable[[], None]) -> bool:
+    def are_ready(self, begin: Callable[[], None]) -> bool:
         """Make the clients if there are none, or others are to be made of newer credentials; False: a stop came.
 
         `begin` is called once others were made, which read nothing yet.
@@ -59,7 +200,7 @@ class QueueClients:
         other = {**self._config, "isolation.level": "read_uncommitted"}
         reader = None if made is None else new_client(Consumer, other, self._credentials, self._stopping)
         if made is None or reader is None:
-            closed(made)
+            close_client(made)
             return False
         self.following, self.reader, self._has_both = made, reader, True
         begin()
@@ -75,19 +216,13 @@ class QueueClients:
     def drop(self) -> None:
         """Close the clients, if there are any."""
         if self._has_both:
-            closed(self.following)
-            closed(self.reader)
+            close_client(self.following)
+            close_client(self.reader)
             self._has_both = False
             self._followed.clear()
 
-    def follow(self, queue: Partition, offset: int) -> None:
-        """Follow a queue from an offset on."""
-        self.leave(queue)
-        self.following.incremental_assign([TopicPartition(*queue, offset)])
-        self._followed.add(queue)
-
-    def follow_all(self, offsets: Mapping[Partition, int]) -> None:
-        """Follow queues of which none is followed, from these offsets on: 10 000 one by one take ten times as long."""
+    def follow(self, offsets: Mapping[Partition, int]) -> None:
+        """Follow queues, none of which is followed, from these offsets on: 10 000 one by one take ten times as long."""
         if offsets:
             self.following.incremental_assign([TopicPartition(*queue, offset) for queue, offset in offsets.items()])
             self._followed.update(offsets)
@@ -98,15 +233,11 @@ class QueueClients:
             self.following.incremental_unassign([TopicPartition(*queue)])
             self._followed.discard(queue)
 
-    def edges(self, queue: Partition) -> tuple[int, int] | NoEdges:
-        """Return where the log of a queue begins and ends now. An error is noted as the last one."""
-        try:
-            low, high = self.reader.get_watermark_offsets(TopicPartition(*queue), timeout=EDGES_WITHIN, cached=False)
-        except KafkaException as failure:
-            self.last_error = f"{queue}: {sentence_of(failure)}"
-            return NoEdges.MISSING if failure.args[0].code() in NO_PARTITION else NoEdges.UNTOLD
-        return NoEdges.UNTOLD if OFFSET_INVALID in (low, high) else (low, high)
 
-    def exist(self, queue: Partition) -> bool:
-        """Return whether a queue exists; True if Kafka does not say."""
-        return self.edges(queue) is not NoEdges.MISSING
+def close_client(client: Consumer | None) -> None:
+    """Close a client, whatever it says to that."""
+    if client is not None:
+        try:
+            client.close()
+        except (KafkaException, RuntimeError):
+            return

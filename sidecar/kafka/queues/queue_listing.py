@@ -20,8 +20,7 @@ from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, unled_text
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
-from reconsume.sidecar.kafka.messages import to_record
-from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
+from reconsume.sidecar.kafka.messages import queue_reading_of, to_record
 from reconsume.sidecar.kafka.scan import Bounds, Report, ScanClient, partition_of
 from reconsume.topics.attempt import retry_state_of
 from reconsume.topics.group_rules import number_of

@@ -1,7 +1,45 @@
-"""Read the queues of a main lane: one thread that follows them, and reads single records again when they are due.
+"""Read the queues of a main lane: one thread that follows what is written there, and reads single records when due.
 
-Who owns a main partition owns the queue partition of the same number, so nothing is subscribed here: a queue is opened
-(`queue_opening.py`), then what lies there is taken in (`queue_intake.py`), and its logs are looked at (`log_watch.py`).
+Who owns a main partition owns the queue partition of the same number, so nothing is subscribed to here: the lane opens
+and closes queues (port `QueueReads`), each under the epoch of its main partition. The group's own consumer could be
+given these partitions in its callbacks, and would fetch, pause and seek them (tried with both group protocols). But how
+much a client fetches at a time is one setting for all of its topics: 4 KiB of a main topic, where any producer may
+write a megabyte of zeros in 140 bytes, and 1 MiB of a topic with transactions, since of smaller fetches a broker may
+leave out which records were aborted (`client_config.WHOLE`). Of 300 such records a client with 4 KiB took 74 MiB, and
+one with 1 MiB took 296 (contract 13.3).
+
+A queue is in one of these states (`QueueReading`):
+
+    state      | what it means                                    | leaves to, when
+    -----------|--------------------------------------------------|------------------------------------------------------
+    sought     | nobody knows yet where the reading begins        | followed: Kafka says how far the group is, and where
+               |                                                  | the log ends; missing: Kafka says that there is none
+    missing    | there is no such queue; after `SURE_AFTER` the   | sought: it is there after all
+               | lane goes on without it (contract 5.11)          |
+    followed   | what is written comes to the lane; first up to   | resting: the lane writes there in masses
+               | the end of the log at the opening (caught up)    |
+    resting    | not fetched for `REST`: the lane knows more      | followed: the rest is over, or the lane waits for
+               | than was read                                    | what others have written
+    (closed)   | the lane has closed it, or it is another log     |
+
+*Opening.* The group's progress is requested, and an open transaction holds that back. Then the end of the log is
+requested as of that moment, whatever is committed. Then the queue is read up to that end as far as it is committed: the
+last transactions of a dead owner end meanwhile, and later ones are refused by their generation.
+
+*Missing.* In a group without a ladder one answer is enough, and as long as no queue exists there is no client. A queue
+without which the lane went on, and that exists later, has the process restart in place; the start opens it.
+
+*What the lane knows.* The lane takes in its own copies without having them read back, and tells up to where it knows a
+queue (`known`). The reader passes what lies below without a look at the headers. Where the lane is `FAR_AHEAD`, the
+queue rests.
+
+*Another log.* A topic that was deleted and recreated has another id. What the lane knows is of the former log, so the
+process restarts in place. A log that ends before what was read is another one too. Progress names its log, so the start
+reads the new one from its beginning. A queue that was deleted, and not recreated, is named, and its main partition is
+taken over once more, without it.
+
+Two clients: `following` reads what is committed; `reader` reads single records, and asks, without waiting for open
+transactions. All of it runs on the thread, except the calls of the port.
 """
 
 from __future__ import annotations
@@ -9,26 +47,28 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, KafkaException, Message
+from msgspec.structs import replace
 
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.policy import Policy
+from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
 from reconsume.sidecar.core.record import Partition, Record
-from reconsume.sidecar.kafka.client_config import Properties
+from reconsume.sidecar.kafka.consumer.committed_offsets import committed
+from reconsume.sidecar.kafka.consumer.log_checks import Edges, edges, end_of_done
 from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
+from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.kafka.few_messages import next_messages
-from reconsume.sidecar.kafka.messages import to_record
-from reconsume.sidecar.kafka.queues.log_watch import LogWatch
-from reconsume.sidecar.kafka.queues.offset_reads import Payloads, RecentRecords
-from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
-from reconsume.sidecar.kafka.queues.queue_clients import QueueClients
-from reconsume.sidecar.kafka.queues.queue_intake import QueueIntake, QueueListener
-from reconsume.sidecar.kafka.queues.queue_opening import IDLE, QueueOpening
-from reconsume.sidecar.kafka.queues.queue_reading import QueueReading, queue_reading_of
+from reconsume.sidecar.kafka.messages import queue_reading_of, to_record
+from reconsume.sidecar.kafka.named_topics import named_topics
+from reconsume.sidecar.kafka.queues.queue_clients import QueueClients, RecentRecords, RecordReads
 from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
 from reconsume.sidecar.observability.thread_watch import StopRequest
 from reconsume.topics.attempt import retry_state_of
@@ -36,20 +76,71 @@ from reconsume.topics.attempt import retry_state_of
 POLL, BUSY_POLL = 0.05, 0.005
 """Seconds of a wait for records, and while records are being read by their offsets. A request by another thread waits
 so long at most."""
+IDLE = 1.0
+"""Seconds between two turns while there is no queue to read; a command comes at once."""
 AT_ONCE = 4
 """Messages that one call may return, as in a lane: each call gives the interpreter away."""
+RETRY_EVERY = 0.3
+"""Seconds before a queue that cannot be opened is tried again."""
+LOOK_SELDOM = 2.0
+"""Seconds between two looks for a queue that was missing, in a group without a ladder: redrives and instances with one
+may write to it as soon as it is created."""
+SURE_AFTER = 5.0
+"""Seconds for which a queue must be missing, in a group with a ladder, before the lane goes on without it; one that was
+read, before it counts as deleted. A broker may not know a topic yet that was made a moment ago, or may have started
+just now."""
+LATE = 30.0
+"""Seconds after which a queue that cannot be opened, or read up to its end, is named in the log."""
+ANSWER_WITHIN = 2.0
+"""Seconds for the request for topics by their names."""
+FAR_AHEAD = 64
+"""Offsets by which the lane must know more of a queue than was read for the reader to pass them and to rest."""
+REST = 0.2
+"""Seconds in which a queue is not followed then: what others write there comes so much later. To fetch and to skip one
+copy of our own takes 4 us, a twentieth of what an ordered failure costs."""
+LOOK_AT_LOGS_EVERY = 5.0
+"""Seconds between two looks whether the topics are still the ones that were read."""
+
 _LOG = logging.getLogger("reconsume.queues")
 
 
-class QueueDoubts(NamedTuple):
-    """What is done about a queue that is not what it was; called on the reader's thread, and returns at once.
+class QueueListener(Protocol):
+    """The receiver of what was read; calls are made on the reader's thread and must return at once."""
 
-    `ask_restart`: asks for a restart in place. `log_ids`: tells which logs topics have. `repeat_takeover`: has the main
+    def queue_opened(self, grant: AssignedPartition) -> None:
+        """Begin with a queue."""
+
+    def queue_absent(self, queue: Partition, epoch: int) -> None:
+        """Go on without a queue: there is no such partition."""
+
+    def dropped(self, partitions: Sequence[Partition]) -> None:
+        """Drop queues with their main partitions; commit nothing of them."""
+
+    def queue_cut(self, queue: Partition, epoch: int, end: int) -> None:
+        """Reckon with what was not read yet being gone: the log begins later now, and ends at `end`."""
+
+    def queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
+        """Take over what lies in a queue."""
+
+    def queue_fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None) -> None:
+        """Take over a record that was read by its offset; None: it is gone."""
+
+    def queue_full(self) -> bool:
+        """Return whether nothing more may be handed over for now."""
+
+
+class QueueHelp(NamedTuple):
+    """What the reader asks of the rest of its process, on its thread.
+
+    `policy`: returns the present one. `missing`: returns which of some topics do not exist, or None if Kafka does not
+    tell. `log_ids`: which logs topics have. `ask_restart`: asks for a restart in place. `repeat_takeover`: has the main
     partition of a queue that was deleted taken over once more, at the group's progress.
     """
 
-    ask_restart: AskRestart = no_restart
+    policy: Callable[[], Policy]
+    missing: Callable[[frozenset[str]], frozenset[str] | None]
     log_ids: LogIds = no_log_ids
+    ask_restart: AskRestart = no_restart
     repeat_takeover: Callable[[Partition], None] = lambda queue: None
 
     def restart_for(self, topic: str, *, broken: bool) -> bool:
@@ -61,44 +152,84 @@ class QueueDoubts(NamedTuple):
         return self.ask_restart(RestartCause(RestartReason.QUEUE_TOPIC, topic, incarnation, broken))
 
 
-class QueueThread(threading.Thread):
-    """Port `QueueReads` on Kafka. `group`: the one that commits the queues' progress. `room`: bytes of the cache.
+@dataclass
+class Presence:
+    """Whether a queue that is not open exists. `exists`: nothing says that it does not. `absent`: the lane goes on
+    without it. `missing_since`: when it was missing first, infinite if it never was; `looked_at`: when it was missing
+    last. Both are monotonic seconds."""
 
-    `missing`: returns which of some topics do not exist, or None if Kafka does not tell. In a group without a ladder it
-    is asked before there is a client: without queues there is none.
+    exists: bool
+    absent: bool = False
+    missing_since: float = inf
+    looked_at: float = 0.0
+
+    def doubt(self) -> None:
+        """Note a look that did not say that the queue is missing: the next such answer begins anew."""
+        if not self.absent:
+            self.missing_since = inf
+
+    def is_due(self, every: float) -> bool:
+        """Return whether the queue is to be looked for; if it is absent, only after so many seconds."""
+        return not self.absent or time.monotonic() >= self.looked_at + every
+
+
+@dataclass
+class QueueReading:
+    """One queue that the lane has opened, under its epoch, since a moment (monotonic seconds).
+
+    `position`, `end`: what is read next, and up to where it is read first; −1 while they are not known. `log`: the log
+    that is read. `known_to`: the lane knows what lies below it. `awaited`: the lane waits for what lies there, so that
+    the queue must not rest. `rests_until`: as its name says (monotonic seconds); 0 if it does not. `told_end`: the end
+    of the log that was handed over last. `is_late`: it was named, as it is not caught up.
     """
+
+    epoch: int
+    since: float
+    presence: Presence
+    position: int = -1
+    end: int = -1
+    log: LogId | None = None
+    known_to: int = -1
+    awaited: bool = False
+    rests_until: float = 0.0
+    told_end: int = -1
+    caught_up: bool = False
+    is_late: bool = False
+
+    @property
+    def is_far_behind(self) -> bool:
+        """Whether the lane knows far more than was read, and waits for nothing in it."""
+        return self.caught_up and not self.awaited and self.known_to >= self.position + FAR_AHEAD
+
+
+class QueueThread(threading.Thread):
+    """Port `QueueReads` on Kafka. `group`: the one that commits the queues' progress. `room`: bytes of the cache."""
 
     def __init__(
         self,
-        kafka: Properties,
-        group: str,
-        client_id: str,
+        config: Mapping[str, object],
         listener: QueueListener,
-        policy: Callable[[], Policy],
         registry: CredentialRegistry,
         room: int,
-        missing: Callable[[frozenset[str]], frozenset[str] | None],
-        appends: OwnAppends,
-        doubts: QueueDoubts | None = None,
+        ask: QueueHelp,
     ) -> None:
-        super().__init__(name=f"queues-{group}", daemon=True)
+        super().__init__(name=f"queues-{config['group.id']}", daemon=True)
         self.failure: BaseException | None = None
         """The exception that ended the thread; None if there was none."""
         self._stopping = StopRequest()
+        self._clients = QueueClients(config, registry.register(self.name), self._stopping)
+        self._lane, self._ask, self._headers = listener, ask, queue_reading_of(ask.policy)
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._news: SimpleQueue[tuple[Partition, int, int, bool]] = SimpleQueue()
+        """What the lane knows of queues: the words of `known`."""
         self._readings: dict[Partition, QueueReading] = {}
-        self._listener, self._headers, self._policy = listener, queue_reading_of(policy), policy
-        self._recent, self._appends, self._logs = RecentRecords(room), appends, LogWatch()
-        self._payloads = Payloads(self._arrived, self._passed, self._gone)
-        clients = self._clients = QueueClients(kafka, group, client_id, registry.register(self.name), self._stopping)
-        intake = self._intake = QueueIntake(
-            *(self._readings, clients, self._payloads, self._recent, appends, self._logs, listener, self._headers)
-        )
-        self._doubts = doubts = doubts or QueueDoubts()
-        self._opening = QueueOpening(
-            *(self._readings, clients, intake, self._logs, listener, policy, missing),
-            lambda topic: doubts.restart_for(topic, broken=False),
-        )
+        self._restless = set[Partition]()
+        """The queues of which the lane has said something since the last look, and those that rest: of ten thousand
+        few."""
+        self._reads = RecordReads(RecentRecords(room), self._arrived, self._passed, self._gone)
+        self._looks = LookTimes()
+        self._had_ladder = False
+        """Whether the group had a ladder since the start: a former owner may have written to any queue then."""
 
     @property
     def last_error(self) -> str:
@@ -118,20 +249,17 @@ class QueueThread(threading.Thread):
 
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         """Read one record by its offset (port `QueueReads`)."""
-        record = self._recent.take(queue, offset, epoch)
+        record = self._reads.recent.take(queue, offset, epoch)
         if record is not None:
-            self._listener.queue_fetched(queue, epoch, offset, record)
+            self._lane.queue_fetched(queue, epoch, offset, record)
         else:
-            self._commands.put(lambda: self._want(queue, epoch, offset))
+            self._commands.put(lambda: self._want_record(queue, epoch, offset))
 
-    def known(
-        self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record], *, awaited: bool
-    ) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record], *, awaited: bool) -> None:
         """Hand over nothing below an offset (port `QueueReads`)."""
-        self._recent.keep([record for record in at_hand if not retry_state_of(record).behind])
-        self._recent.fill([record for record in at_hand if retry_state_of(record).behind])
-        self._appends.read_up_to(queue, end)
-        self._intake.known(queue, epoch, end, at_ms, awaited=awaited)
+        self._reads.recent.keep([record for record in at_hand if not retry_state_of(record).behind])
+        self._reads.recent.fill([record for record in at_hand if retry_state_of(record).behind])
+        self._news.put((queue, epoch, end, awaited))
 
     def close(self, queue: Partition) -> None:
         """Read a queue no more (port `QueueReads`)."""
@@ -139,7 +267,7 @@ class QueueThread(threading.Thread):
 
     def expect_queues(self) -> None:
         """Have one answer be no proof that a queue is missing: the group has a ladder, in force or not."""
-        self._opening.expect_queues()
+        self._had_ladder = True
 
     def stop(self) -> None:
         """End soon. Returns at once."""
@@ -161,30 +289,29 @@ class QueueThread(threading.Thread):
 
     def _turn(self) -> None:
         self._run_commands(wait=self._has_nothing())
-        if due := self._opening.is_due:
-            self._opening.look_for_unknown()
-        if is_idle := all(not reading.exists for reading in self._readings.values()):
+        is_due = self._looks.is_open_due
+        if is_due:
+            self._look_for_missing()
+        is_idle = all(not reading.presence.exists for reading in self._readings.values())
+        if is_idle:
             self._clients.keep_up()
-        if is_idle or not self._clients.ready(self._begin_anew):
+        if is_idle or not self._clients.are_ready(self._follow_again):
             self._stopping.wait(0 if self._has_nothing() else BUSY_POLL)
             return
-        if due or self._opening.is_due:  # a queue that was just seen to exist is opened at once
-            self._opening.open_more()
+        if is_due or self._looks.is_open_due:  # a queue that was just seen to exist is opened at once
+            self._open_more()
         self._look_at_logs()
-        self._intake.rest()
-        if not self._listener.queue_full():
-            others = self._intake.take(
-                next_messages(self._clients.following, BUSY_POLL if self._payloads else POLL, at_once=AT_ONCE)
-            )
-            for queue, why in others.items():
-                self._leave_to_restart(queue, why)
-        else:
+        self._let_rest()
+        if self._lane.queue_full():
             self._stopping.wait(BUSY_POLL)
-        self._payloads.turn(self._clients.reader, BUSY_POLL)
+        else:
+            wait = BUSY_POLL if self._reads else POLL
+            self._take_messages(next_messages(self._clients.following, wait, at_once=AT_ONCE))
+        self._reads.turn(self._clients.reader, BUSY_POLL)
 
     def _has_nothing(self) -> bool:
         """Whether there is no queue to read, or to open soon."""
-        return all(reading.absent for reading in self._readings.values())
+        return all(reading.presence.absent for reading in self._readings.values())
 
     def _run_commands(self, *, wait: bool) -> None:
         try:
@@ -196,80 +323,316 @@ class QueueThread(threading.Thread):
         except Empty:
             return
 
-    # --- queues come and go ------------------------------------------------------------------------------------------
+    # --- queues are opened and closed --------------------------------------------------------------------------------
 
     def _open(self, queue: Partition, epoch: int) -> None:
         self._close(queue)
-        self._readings[queue] = QueueReading(epoch, time.monotonic(), exists=self._policy().queued)
-        self._opening.soon()
+        self._readings[queue] = QueueReading(epoch, time.monotonic(), Presence(self._ask.policy().queued))
+        self._looks.open_at = 0.0
 
     def _close(self, queue: Partition) -> None:
         reading = self._readings.pop(queue, None)
-        self._payloads.forget(queue)
-        self._recent.forget(queue)
-        self._appends.forget(queue)
-        self._logs.forget(queue)
+        self._reads.forget(queue)
         if reading is not None and reading.position >= 0:
             self._clients.leave(queue)
 
-    def _begin_anew(self) -> None:
+    def _look_for_missing(self) -> None:
+        """Find out which queues exist that are not read: in a group without a ladder, or that were missing.
+
+        One that was absent is looked for without a ladder too: redrives, other instances, and copies that were refused
+        before the ladder ended may be written there (contract 5.11).
+        """
+        missing = {queue: one for queue, one in self._readings.items() if not one.presence.exists and self._is_due(one)}
+        if not missing:
+            return
+        self._looks.open_at = time.monotonic() + RETRY_EVERY
+        absent = self._ask.missing(frozenset(queue.topic for queue in missing))
+        for queue, reading in missing.items():
+            if absent is not None and queue.topic in absent:
+                self._miss(queue, reading)
+                continue
+            reading.presence.doubt()
+            if absent is not None:
+                reading.presence.exists, self._looks.open_at = True, 0.0
+
+    def _is_due(self, reading: QueueReading) -> bool:
+        """Return whether a queue that is not open is to be looked for now."""
+        return reading.presence.is_due(IDLE if self._ask.policy().queued else LOOK_SELDOM)
+
+    def _miss(self, queue: Partition, reading: QueueReading) -> None:
+        """Note that a queue does not exist; have the lane go on without it once that is sure."""
+        now, is_wanted, presence = time.monotonic(), self._ask.policy().queued, reading.presence
+        presence.missing_since, presence.looked_at = min(now, presence.missing_since), now
+        presence.exists = is_wanted  # else there is no client
+        self._had_ladder = self._had_ladder or is_wanted
+        if not presence.absent and (not self._had_ladder or now >= presence.missing_since + SURE_AFTER):
+            presence.absent = True
+            if is_wanted:
+                text = "%s is missing, or not for this user to see: its main partition goes on, and what fails there "
+                text += "waits in memory, with its key"
+                _LOG.error(text, queue, extra={"event": "queue-missing", "partition": str(queue)})
+            self._lane.queue_absent(queue, reading.epoch)
+
+    def _open_more(self) -> None:
+        """Open the queues that exist, and whose progress and end Kafka tells."""
+        self._looks.open_at = time.monotonic() + RETRY_EVERY
+        sought = {
+            queue: reading
+            for queue, reading in self._readings.items()
+            if reading.position < 0 and reading.presence.exists and self._is_due(reading)
+        }
+        if present := self._present(sought):
+            logs = self._ask.log_ids({queue.topic for queue in present})
+            progress_of = committed(self._clients.following, present, patient=False)
+            for queue, edge in self._edges_of(progress_of).items():
+                self._begin(queue, progress_of[queue], edge, logs.get(queue.topic))
+        for queue, reading in self._readings.items():
+            is_late = not reading.caught_up and not reading.presence.absent and time.monotonic() - reading.since > LATE
+            if is_late and not reading.is_late:
+                reading.is_late = True
+                text = "%s is not read up to its end yet, so nothing of its main partition is delivered: %s"
+                why = "a transaction is open" if reading.position >= 0 else "its offsets are unknown"
+                extra = {"event": "queue-unread", "partition": str(queue)}
+                _LOG.warning(text, queue, self._clients.last_error or why, extra=extra)
+
+    def _present(self, sought: Mapping[Partition, QueueReading]) -> list[Partition]:
+        """Return those of these queues that exist. For one without which the lane goes on, ask for a restart."""
+        topics = named_topics(self._clients.reader, sorted({queue.topic for queue in sought}), ANSWER_WITHIN)
+        present = list[Partition]()
+        for queue, reading in sought.items():
+            described = topics.described.get(queue.topic)
+            if queue.topic in topics.absent or (described is not None and queue.number not in described.partitions):
+                self._miss(queue, reading)  # it is missing, or narrower than the main topic
+            elif described is None:
+                reading.presence.doubt()
+            elif reading.presence.absent:
+                reading.presence.looked_at = time.monotonic()
+                self._ask.restart_for(queue.topic, broken=False)
+            else:
+                reading.presence.doubt()
+                present.append(queue)
+        return present
+
+    def _begin(self, queue: Partition, progress: Progress | None, edge: Edges, log: LogId | None) -> None:
+        """Begin to read a queue, whose log had these edges."""
+        reading = self._readings[queue]
+        start = start_of(queue, progress, edge, log)
+        reading.position, reading.end, reading.log = start.next, edge.high, start.log
+        self._clients.follow({queue: start.next})
+        self._lane.queue_opened(AssignedPartition(queue, reading.epoch, start))
+        self._hand_over(queue, reading, [], None)
+
+    def _edges_of(self, queues: Collection[Partition]) -> dict[Partition, Edges]:
+        """Return where logs begin and end, with what is not committed, as far as their leaders answer."""
+        return edges(OffsetLookup(self._clients.reader, self._looks.leaders), queues) if queues else {}
+
+    def _follow_again(self) -> None:
         """Have clients that were just made read on where the last ones were."""
-        self._payloads.begin_anew()
+        self._reads.begin_again()
         opened = {queue: reading for queue, reading in self._readings.items() if reading.position >= 0}
         for reading in opened.values():
             reading.rests_until = 0.0
-        self._clients.follow_all({queue: reading.position for queue, reading in opened.items()})
+        self._clients.follow({queue: reading.position for queue, reading in opened.items()})
 
-    def _want(self, queue: Partition, epoch: int, offset: int) -> None:
+    # --- what is written is followed ---------------------------------------------------------------------------------
+
+    def _take_messages(self, messages: Iterable[Message]) -> None:
+        """Hand over what these messages hold, but for what the lane knows already."""
+        runs: dict[Partition, list[Record]] = {}
+        ends: dict[Partition, int] = {}
+        for message in messages:
+            queue = Partition(message.topic() or "", message.partition() or 0)
+            reading, error, offset = self._readings.get(queue), message.error(), message.offset()
+            if reading is None or offset is None or reading.rests_until:
+                continue
+            if error is None and offset >= reading.position:
+                runs.setdefault(queue, [])
+                # To parse headers is most of what a record costs here, so it is asked before.
+                is_known = self._is_known(reading, offset)
+                reading.position = offset + 1
+                if not is_known:
+                    runs[queue].append(to_record(message, queue, reading.epoch, self._headers))
+                elif reading.is_far_behind:
+                    self._rest(queue, reading)
+            elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                ends[queue] = reading.position = max(reading.position, offset)
+            elif error is not None:
+                self._on_error(queue, reading, error)
+        self._reads.recent.keep([record for records in runs.values() for record in records])
+        for queue in ends.keys() | runs.keys():
+            if (reading := self._readings.get(queue)) is not None:
+                self._hand_over(queue, reading, runs.get(queue, []), ends.get(queue))
+
+    def _is_known(self, reading: QueueReading, offset: int) -> bool:
+        while offset >= reading.known_to:
+            if not self._hear():
+                return False
+        return True
+
+    def _hear(self) -> bool:
+        """Take in one word of the lane's; return False if there is none."""
+        try:
+            queue, epoch, end, awaited = self._news.get_nowait()
+        except Empty:
+            return False
+        if (reading := self._readings.get(queue)) is not None and reading.epoch == epoch:
+            reading.known_to, reading.awaited = end, awaited
+            self._restless.add(queue)
+        return True
+
+    def _hand_over(self, queue: Partition, reading: QueueReading, records: list[Record], end: int | None) -> None:
+        """Hand over what was read; nothing is handed over for an end of the log that says nothing new."""
+        caught_up, is_new_end = reading.position >= reading.end, end is not None and end > reading.told_end
+        if records or is_new_end or (caught_up and not reading.caught_up):
+            reading.caught_up = reading.caught_up or caught_up
+            reading.told_end = reading.told_end if end is None else end
+            self._lane.queue_read(FetchedRecords(queue, reading.epoch, 0, records, end), reading.caught_up)
+
+    def _let_rest(self) -> None:
+        """Pass what the lane itself writes without reading it, where that is much; end the rests that are over."""
+        while self._hear():
+            pass
+        restless, self._restless = self._restless, set()
+        for queue in restless:
+            if (reading := self._readings.get(queue)) is None:
+                continue
+            if not reading.rests_until:
+                if reading.is_far_behind:
+                    self._rest(queue, reading)
+            elif reading.awaited or time.monotonic() >= reading.rests_until:
+                reading.position, reading.rests_until = max(reading.known_to, reading.position), 0.0
+                self._clients.leave(queue)
+                self._clients.follow({queue: reading.position})
+            else:
+                self._restless.add(queue)
+
+    def _rest(self, queue: Partition, reading: QueueReading) -> None:
+        reading.position, reading.rests_until = reading.known_to, time.monotonic() + REST
+        self._restless.add(queue)
+        self._clients.leave(queue)
+
+    def _on_error(self, queue: Partition, reading: QueueReading, error: KafkaError) -> None:
+        """Take in an error of a queue: mostly passing ones, but the log may be cut there, or another one."""
+        self._clients.last_error = f"{error.name()}: {error.str()}"
+        if error.fatal():
+            raise KafkaException(error)
+        _LOG.warning("%s: %s", queue, self._clients.last_error, extra={"event": "kafka-error"})
+        if error.code() != KafkaError._AUTO_OFFSET_RESET:
+            return
+        edge = self._edges_of([queue]).get(queue)
+        if edge is not None and edge.high < reading.position:
+            self._leave_to_restart(queue, f"it ends at {edge.high}, before what was read")
+            return
+        if edge is not None:
+            name_cut(queue, reading.position, edge.low)
+            reading.position = max(edge.low, reading.position)
+            self._lane.queue_cut(queue, reading.epoch, edge.high)
+        self._clients.leave(queue)  # where nobody tells its edges, as its leader moves, the error comes again
+        self._clients.follow({queue: reading.position})
+
+    # --- single records ----------------------------------------------------------------------------------------------
+
+    def _want_record(self, queue: Partition, epoch: int, offset: int) -> None:
         reading = self._readings.get(queue)
         if reading is not None and reading.epoch == epoch:
-            self._payloads.want(queue, offset)
-
-    def _leave_to_restart(self, queue: Partition, why: str) -> None:
-        """Ask for a restart for a queue that is another log than was read: what the lane knows of it is of that one.
-
-        Raise RuntimeError if the process has restarted for this topic already.
-        """
-        if queue not in self._readings:
-            return
-        text = f"{queue} is another log than was read: {why}"
-        if not self._doubts.restart_for(queue.topic, broken=True):
-            raise RuntimeError(text)
-        _LOG.error("%s", text, extra={"event": "queue-recreated", "partition": str(queue)})
-        self._listener.dropped([queue])
-        self._close(queue)
-
-    # --- what is read ------------------------------------------------------------------------------------------------
-
-    def _look_at_logs(self) -> None:
-        """Find out which queues are another log than was read, and which were deleted."""
-        if not self._logs.is_time():
-            return
-        read = {queue: one.read for queue, one in self._readings.items() if one.position >= 0}
-        for queue in self._logs.others(self._clients.reader, read):
-            self._leave_to_restart(queue, "it begins with what is younger than what was read of it")
-        self._logs.look_for(self._clients.reader, read.keys() & self._readings.keys())
-        for queue in self._logs.doubtful():
-            if self._clients.exist(queue):
-                self._logs.is_there(queue)
-            elif self._logs.is_gone(queue):
-                text = "%s was deleted while it was read: what waited in it is lost"
-                _LOG.error(text, queue, extra={"event": "queue-deleted", "partition": str(queue)})
-                self._doubts.repeat_takeover(queue)
-                self._close(queue)
+            self._reads.want(queue, offset)
 
     def _arrived(self, queue: Partition, message: Message) -> None:
         if (reading := self._readings.get(queue)) is not None:
             record = to_record(message, queue, reading.epoch, self._headers)
-            self._listener.queue_fetched(queue, reading.epoch, record.offset, record)
+            self._lane.queue_fetched(queue, reading.epoch, record.offset, record)
 
     def _passed(self, queue: Partition, message: Message) -> None:
         if (reading := self._readings.get(queue)) is not None:
-            self._recent.keep([to_record(message, queue, reading.epoch, self._headers)])
+            self._reads.recent.keep([to_record(message, queue, reading.epoch, self._headers)])
 
     def _gone(self, queue: Partition, offset: int) -> None:
         if (reading := self._readings.get(queue)) is not None:
             text = "%s: the record at %d is gone from the queue before it was delivered"
             extra = {"event": "queue-lost", "partition": str(queue), "offset": offset}
             _LOG.error(text, queue, offset, extra=extra)
-            self._listener.queue_fetched(queue, reading.epoch, offset, None)
+            self._lane.queue_fetched(queue, reading.epoch, offset, None)
+
+    # --- are the logs still the same? --------------------------------------------------------------------------------
+
+    def _look_at_logs(self) -> None:
+        """Find out which queues are another log than was read, and which were deleted."""
+        now, opened = time.monotonic(), [queue for queue, one in self._readings.items() if one.position >= 0]
+        if now < self._looks.logs_at or not opened:
+            return
+        self._looks.logs_at = now + LOOK_AT_LOGS_EVERY
+        topics = {queue.topic for queue in opened}
+        logs = self._ask.log_ids(topics)
+        for queue in opened:
+            reading, log = self._readings[queue], logs.get(queue.topic)
+            if is_recreated(reading.log, log):
+                self._leave_to_restart(queue, "its topic was deleted and created again")
+            reading.log = reading.log or log
+        untold = named_topics(self._clients.reader, sorted(topics - logs.keys()), ANSWER_WITHIN)
+        since = self._looks.gone_since
+        self._looks.gone_since = {topic: since.get(topic, now) for topic in untold.absent}
+        for queue in opened:
+            if now >= self._looks.gone_since.get(queue.topic, inf) + SURE_AFTER and queue in self._readings:
+                text = "%s was deleted while it was read: what waited in it is lost"
+                _LOG.error(text, queue, extra={"event": "queue-deleted", "partition": str(queue)})
+                self._ask.repeat_takeover(queue)
+                self._close(queue)
+
+    def _leave_to_restart(self, queue: Partition, why: str) -> None:
+        """Ask for a restart for a queue that is another log than was read: what the lane knows of it is of that one.
+
+        Raise RuntimeError if the process has restarted for this topic already.
+        """
+        text = f"{queue} is another log than was read: {why}"
+        if not self._ask.restart_for(queue.topic, broken=True):
+            raise RuntimeError(text)
+        _LOG.error("%s", text, extra={"event": "queue-recreated", "partition": str(queue)})
+        self._lane.dropped([queue])
+        self._close(queue)
+
+
+@dataclass
+class LookTimes:
+    """When the reader looks at its queues next: for those that are not open, and at the logs of the others (monotonic
+    seconds); since when topics are missing that were read; and which leaders do not answer."""
+
+    open_at: float = 0.0
+    logs_at: float = 0.0
+    gone_since: dict[str, float] = field(default_factory=dict)
+    leaders: Leaders = field(default_factory=Leaders)
+
+    @property
+    def is_open_due(self) -> bool:
+        """Whether queues are to be looked for, or opened, now."""
+        return self.open_at <= time.monotonic()
+
+
+def start_of(queue: Partition, progress: Progress | None, log_edges: Edges, log: LogId | None) -> Progress:
+    """Return where the reading of a queue begins, of whose log Kafka tells the edges and the id.
+
+    What is lost, or may be repeated, is named in the log.
+    """
+    low, high = log_edges
+    extra, beginning = {"event": "queue-start", "partition": str(queue)}, Progress(low, ours=False, log=log)
+    if progress is None:
+        if high > low:
+            text = "%s: the group has no progress here, so all of it is read, and what was done may be delivered again"
+            _LOG.warning(text, queue, extra=extra)
+        return beginning
+    behind_mark = -1 if progress.mark is None else progress.mark + 1
+    if is_recreated(progress.log, log) or max(end_of_done(progress), behind_mark) > high:
+        text = "%s is another log than the group's progress is of: it was recreated, and is read from its beginning"
+        _LOG.warning(text, queue, extra=extra)
+        return beginning
+    if progress.next < low:
+        name_cut(queue, progress.next, low)
+        return Progress(low, frozenset(offset for offset in progress.done if offset >= low), log=log or progress.log)
+    return replace(progress, log=log or progress.log, last_at_ms=None)
+
+
+def name_cut(queue: Partition, wanted: int, low: int) -> None:
+    """Log that a queue was cut before what waited in it was read."""
+    if wanted < low:
+        text = "%s begins at %d now: what waited from %d on, and was not done, is lost"
+        extra = {"event": "queue-lost", "partition": str(queue), "offset": wanted}
+        _LOG.error(text, queue, low, wanted, extra=extra)

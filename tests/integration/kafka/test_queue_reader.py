@@ -16,10 +16,9 @@ from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition, Record
+from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Credentials
-from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
-from reconsume.sidecar.kafka.queues.queue_intake import FAR_AHEAD
-from reconsume.sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.sidecar.kafka.queues.queue_thread import FAR_AHEAD, QueueHelp, QueueThread
 from tests.sim.ladder_rig import rules
 from tests.sim.twin_broker import SECONDS, Broker, unused_name
 from tests.support.deadline import until
@@ -44,7 +43,6 @@ class Life:
         self.known_to, self.end, self.cut_to = 0, -1, 0
         self.caught_up_at: int | None = None
         """Up to where the lane knew the queue when it was first said to be read."""
-        self.times: list[int] = []
         self.wanted: list[int] = []
         self.fetched: list[tuple[int, Record | None]] = []
 
@@ -72,11 +70,11 @@ class Play:
         self.epochs = dict.fromkeys(self.queues, 0)
         self.lives: dict[tuple[Partition, int], Life] = {}
         policy, kafka = rules(), {"bootstrap.servers": broker.bootstrap}
+        config = whole_fetches(view_config(kafka, self.group, "test"))
         self.member = Consumer({**kafka, "group.id": self.group})
         self.registry = CredentialRegistry()
-        self.thread = QueueThread(
-            kafka, self.group, "test", self, lambda: policy, self.registry, AT_HAND, lambda _: None, OwnAppends()
-        )
+        ask = QueueHelp(lambda: policy, lambda _: None)
+        self.thread = QueueThread(config, self, self.registry, AT_HAND, ask)
         self.thread.start()
 
     def end(self) -> None:
@@ -106,13 +104,14 @@ class Play:
         if run.end is not None:
             assert run.end >= life.end, "an end is never taken back; new clients, and those that rested, tell it again"
             life.end = run.end
-        if run.last_at_ms is not None:
-            life.times.append(run.last_at_ms)
         if caught_up and life.caught_up_at is None:
             life.caught_up_at = life.knows_to
 
     def queue_fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None) -> None:
         self.lives[queue, epoch].fetched.append((offset, record))
+
+    def dropped(self, partitions: Sequence[Partition]) -> None:
+        raise AssertionError(f"{partitions} are the same logs")
 
     def queue_full(self) -> bool:
         return self.random.random() < 0.1
@@ -152,8 +151,7 @@ class Play:
             self.committed[queue] += range(begin, begin + count)
         if is_own and is_committed:
             life.known_to = begin + count
-            now_ms = int(time.time() * 1_000)
-            self.thread.known(queue, self.epochs[queue], begin + count, now_ms, [], awaited=self.random.random() < 0.2)
+            self.thread.known(queue, self.epochs[queue], begin + count, [], awaited=self.random.random() < 0.2)
 
     def fetch(self, queue: Partition) -> None:
         """A record is due that the lane knows."""
@@ -213,7 +211,6 @@ class Play:
         if life.caught_up_at is not None:
             unknown = self.log_between(queue, life.caught_up_at, life.there)
             assert unknown == [], "it was known up to where it ended"
-        assert life.times == sorted(life.times), "the log's time never goes back"
         assert len(life.fetched) <= len(life.wanted)
         assert len({at for at, _ in life.fetched}) == len(life.fetched), "one answer to each wish"
         for offset, record in life.fetched:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from statistics import median
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,10 +12,9 @@ from reconsume.sidecar.core.ledger import QueuedCopy
 from reconsume.sidecar.core.owned_queue import LocatedCopies
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
-from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
-from reconsume.sidecar.kafka.queues.queue_intake import FAR_AHEAD, REST
-from reconsume.sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.sidecar.kafka.queues.queue_thread import FAR_AHEAD, REST, QueueHelp, QueueThread
 from reconsume.topics.attempt import Attempt
 from reconsume.topics.retry_order import Order
 from tests.sim.ladder_rig import rules
@@ -36,11 +34,10 @@ class Owner:
         self.queue, self.next, self.own, self.transaction = Partition(unused_name("queue"), 0), 0, LocatedCopies(), 0
         self.heard: dict[int, float] = {}
         create_topic(kafka.bootstrap, self.queue.topic, 1)
-        self.appends, policy = OwnAppends(), rules()
-        more: Any = (CredentialRegistry(), 1 << 20, lambda _: None, self.appends)
-        self.thread = QueueThread(
-            {"bootstrap.servers": kafka.bootstrap}, unused_name("group"), "test", self, lambda: policy, *more
-        )
+        policy, bootstrap = rules(), {"bootstrap.servers": kafka.bootstrap}
+        config = whole_fetches(view_config(bootstrap, unused_name("group"), "test"))
+        ask = QueueHelp(lambda: policy, lambda _: None)
+        self.thread = QueueThread(config, self, CredentialRegistry(), 1 << 20, ask)
         self.is_open = False
 
     def queue_opened(self, grant: AssignedPartition) -> None:
@@ -54,6 +51,9 @@ class Owner:
 
     def queue_fetched(self, queue: Partition, epoch: int, offset: int, record: object) -> None:
         raise AssertionError("nothing was asked for")
+
+    def dropped(self, partitions: Sequence[Partition]) -> None:
+        raise AssertionError(f"{partitions} are the same logs")
 
     def queue_full(self) -> bool:
         return False
@@ -77,12 +77,7 @@ class Owner:
                 (0, self.transaction), QueuedCopy(offset, (offset, 0), b"k", Order(offset), Attempt(0, 0, 1), 0)
             )
         self._go_on()
-        now_ms = int(time.time() * 1_000)
-        self.thread.known(self.queue, 1, self.next, now_ms, [], awaited=self.own.are_waiting)
-
-    def append(self, begin: int, count: int) -> None:
-        copied: Any = SimpleNamespace(writes=[SimpleNamespace(topic=self.queue.topic, spread=0)])
-        self.appends.appended([copied], {0: (begin + count - 1, 0)})
+        self.thread.known(self.queue, 1, self.next, [], awaited=self.own.are_waiting)
 
 
 @pytest.mark.long
@@ -94,7 +89,6 @@ def test_what_others_write_is_heard_without_a_rest_though_each_lies_between_mass
     until(lambda: owner.is_open, SECONDS, "it is read")
     end, written = 0, dict[int, float]()
     for _ in range(OTHERS):
-        owner.append(end, 2 * FAR_AHEAD)
         broker.transact(owner.queue, 2 * FAR_AHEAD, True, [], None)
         owner.wrote(end, 2 * FAR_AHEAD)
         end += 2 * FAR_AHEAD + 1

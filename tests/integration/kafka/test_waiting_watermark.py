@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from reconsume.sidecar.kafka.client_config import follower_config
-from reconsume.sidecar.kafka.queues.offset_reads import Payloads
+from reconsume.sidecar.kafka.queues.queue_clients import RecentRecords, RecordReads
 from reconsume.topics.retry_headers import MOST_HEADERS
 from tests.sim.twin_broker import unused_name
 from tests.support.kafka.topic_io import SECONDS, Out, produce
@@ -50,7 +50,8 @@ def above(three_nodes: EmbeddedKafka) -> Partition:
 def test_a_record_of_a_queue_is_waited_for(three_nodes: EmbeddedKafka, above: Partition) -> None:
     """Given a due record above the watermark, then it is not lost, and comes once the watermark has passed it."""
     arrived, gone = list[int | None](), list[int]()
-    payloads = Payloads(
+    reads = RecordReads(
+        RecentRecords(0),
         lambda _queue, message: arrived.append(message.offset()),
         lambda _queue, _message: None,
         lambda _queue, offset: gone.append(offset),
@@ -58,10 +59,10 @@ def test_a_record_of_a_queue_is_waited_for(three_nodes: EmbeddedKafka, above: Pa
     config = follower_config({"bootstrap.servers": three_nodes.bootstrap}, "g", "test")
     own = {"auto.offset.reset": "error", "isolation.level": "read_uncommitted"}
     with closing(Consumer({**config, **own})) as client:
-        payloads.want(above, COMMITTED)
+        reads.want(above, COMMITTED)
         begun = time.monotonic()
         while not arrived and time.monotonic() < begun + SECONDS:
-            payloads.turn(client, 0.05)
+            reads.turn(client, 0.05)
             if time.monotonic() > begun + LOOKS_S and three_nodes.node(STILL).paused:
                 three_nodes.node(STILL).wake()
     assert (arrived, gone) == ([COMMITTED], [])

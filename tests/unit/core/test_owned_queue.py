@@ -28,7 +28,7 @@ from reconsume.sidecar.core.progress import Bounds, Progress
 from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record, weight_of
 from reconsume.sidecar.core.status import keys_status, statuses
-from reconsume.sidecar.kafka.queues.queue_reading import queue_reading_of
+from reconsume.sidecar.kafka.messages import queue_reading_of
 from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.render_headers import as_read, render_retry_headers
 from reconsume.topics.retry_headers import RetryState, parse_retry_headers

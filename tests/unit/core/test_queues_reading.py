@@ -11,7 +11,7 @@ from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.outcome import COMMITTED, Outcome, Postponed, Throttled
 from reconsume.sidecar.core.partition import FetchedRecords
 from reconsume.sidecar.core.policy import InPlace
-from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress import LogId, Progress
 from reconsume.sidecar.core.queues import AT_HAND_SHARE, KEEP_MS, MOST_HOPS, MOST_OUT, SOON_MS
 from reconsume.topics.retry_order import Order
 from tests.sim import samples
@@ -354,10 +354,10 @@ def test_a_copy_that_is_read_before_its_commit_is_known_is_taken_once() -> None:
     assert rig.out() == [0]
 
 
-@pytest.mark.parametrize("last_at_ms", [None, 0, 7])
-def test_progress_beyond_the_first_copy_of_a_log_says_so_before_it_is_read(last_at_ms: int | None) -> None:
-    """Progress that says that nothing of a log was read is not believed: all of it would be delivered again."""
-    rig = failed(b"a", queue=Progress(0, last_at_ms=last_at_ms))
+def test_progress_of_a_queue_names_its_log_before_anything_of_it_is_read() -> None:
+    """Progress of a former log is not believed by the next owner, so this one must be known for what it is."""
+    log = LogId("cluster", "queue")
+    rig = failed(b"a", queue=Progress(0, log=log))
     commit(rig)
     rig.run(WAITS[0])
     rig.bring()
@@ -365,8 +365,7 @@ def test_progress_beyond_the_first_copy_of_a_log_says_so_before_it_is_read(last_
     rig.take_it(0)
     rig.run(1_000)
     progress = rig.batches[0].commits[QUEUE].progress
-    assert (progress.next, rig.read_to) == (1, 0)
-    assert progress.last_at_ms == (rig.log[0].timestamp if last_at_ms == 0 else last_at_ms)
+    assert (progress.next, progress.log, rig.read_to) == (1, log, 0)
 
 
 # --- copies are written again before Kafka may delete them, also those of a key whose head waits in ------------------

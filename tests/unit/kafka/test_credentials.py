@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from reconsume.sidecar.kafka.committer import replaceable_producer
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Credentials
-from reconsume.sidecar.kafka.queues.own_appends import OwnAppends
 from reconsume.sidecar.kafka.queues.queue_clients import QueueClients
-from reconsume.sidecar.kafka.queues.queue_thread import QueueThread
+from reconsume.sidecar.kafka.queues.queue_thread import QueueHelp, QueueThread
 from reconsume.sidecar.observability.thread_watch import StopRequest
 from tests.sim.ladder_rig import rules
 
@@ -81,8 +80,8 @@ def test_keys_in_a_traceback_show_nothing() -> None:
 def test_a_reader_of_queues_that_has_none_to_read_takes_new_keys_all_the_same() -> None:
     """Each client is waited for, in its turn: one that reads nothing would have all behind it wait in vain."""
     ring = CredentialRegistry(FIRST)
-    more: Any = (None, rules, ring, 1 << 20, lambda _wanted: frozenset(), OwnAppends())
-    thread = QueueThread({"bootstrap.servers": "localhost:1"}, "billing", "c", *more)
+    config, lane = {"bootstrap.servers": "localhost:1", "group.id": "billing"}, cast("Any", None)
+    thread = QueueThread(config, lane, ring, 1 << 20, QueueHelp(rules, lambda _wanted: frozenset()))
     (credentials,) = ring.clients
     for keys in (BY_LOGIN, BY_CERTIFICATE):
         ring.newest = keys
@@ -96,7 +95,7 @@ def test_clients_of_a_reader_that_has_no_queue_any_more_end_with_their_keys() ->
     ring = CredentialRegistry(FIRST)
     credentials, closed = ring.register("queues"), list[str]()
     config: Any = {"bootstrap.servers": "localhost:1"}
-    clients: Any = QueueClients(config, "billing", "c", credentials, StopRequest())
+    clients: Any = QueueClients(config, credentials, StopRequest())
     clients.following = SimpleNamespace(close=lambda: closed.append("following"))
     clients.reader = SimpleNamespace(close=lambda: closed.append("reader"))
     clients._has_both = True

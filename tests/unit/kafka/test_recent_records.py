@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.record import Record
-from reconsume.sidecar.kafka.queues.offset_reads import RecentRecords
+from reconsume.sidecar.kafka.queues.queue_clients import RecentRecords
 from tests.sim.ladder_rig import QUEUE
 from tests.sim.samples import record
 

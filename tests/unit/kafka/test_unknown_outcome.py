@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
-from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress import LogId, Progress
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.committer import unknown_outcome
 from reconsume.sidecar.kafka.committer.unknown_outcome import result_from_progress, result_in_doubt
@@ -53,23 +53,24 @@ def test_progress_without_a_time_covers_what_its_offsets_say() -> None:
     assert len(found.done) == 1
 
 
+FORMER, PRESENT = LogId("cluster", "former"), LogId("cluster", "present")
+
+
 @pytest.mark.parametrize("state", [life(order=Order(9)), None], ids=["a copy", "one with broken headers"])
 @pytest.mark.parametrize(
     ("found", "done"),
     [
-        (Progress(12, last_at_ms=READ_AT - 500), False),  # of a former log, and as young as a queue's may be
-        (Progress(12, last_at_ms=READ_AT + 500), False),
-        (Progress(12, last_at_ms=READ_AT), True),
+        (Progress(12, log=FORMER), False),
+        (Progress(12, log=PRESENT), True),
         (Progress(12), True),
-        (Progress(2, last_at_ms=READ_AT), False),
+        (Progress(2, log=PRESENT), False),
     ],
 )
-def test_progress_of_a_queue_is_of_its_log_if_it_says_the_time_that_was_sent(
+def test_progress_that_names_another_log_covers_no_record_of_this_one(
     found: Progress, done: bool, state: RetryState | None
 ) -> None:
-    """That time lies before the records that were read since the last look at the log (found by a story)."""
     queued = SettledRecord(record(2, source=QUEUE, timestamp=READ_AT + 50, life=state), Commit(None), ())
-    sent = PartitionCommit(1, Progress(1, last_at_ms=READ_AT), under=Partition("orders", 1))
+    sent = PartitionCommit(1, Progress(1, log=PRESENT), under=Partition("orders", 1))
     batch = CommitBatch((queued,), {QUEUE: sent})
     assert (result_from_progress(batch, {QUEUE: found}) is not None) == done
 

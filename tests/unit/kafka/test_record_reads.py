@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from reconsume.sidecar.kafka.queues.offset_reads import Payloads
+from reconsume.sidecar.kafka.queues.queue_clients import RecentRecords, RecordReads
 from tests.sim.ladder_rig import QUEUE
 from tests.unit.kafka.queue_messages import END, Copy
 
@@ -54,14 +54,15 @@ class Log:
 )
 def test_a_record_is_gone_if_the_log_goes_on_or_begins_behind_it(says: list[Copy], arrives: bool, gone: bool) -> None:
     arrived, lost = list[int | None](), list[int]()
-    payloads = Payloads(
+    reads = RecordReads(
+        RecentRecords(0),
         lambda _queue, message: arrived.append(message.offset()),
         lambda _queue, _message: None,
         lambda _queue, offset: lost.append(offset),
     )
     log: Any = Log(*says)
-    payloads.want(QUEUE, WANTED)
+    reads.want(QUEUE, WANTED)
     for _ in range(5):
-        payloads.turn(log, 0.0)
+        reads.turn(log, 0.0)
     assert (arrived, lost) == ([WANTED] * arrives, [WANTED] * gone)
     assert not gone or log.at[:2] == [WANTED, WANTED], "what was fetched for another offset may arrive late, once"
