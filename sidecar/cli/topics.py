@@ -4,7 +4,8 @@
 All four commands go from there: `plan` shows the steps, `apply` carries out those that create or grow, `check` lists
 the findings of each and what else is wrong (leftovers, missing outputs), `export` prints the specifications for another
 tool. A topic that differs is only reported, with the command that repairs it, and `apply` then ends with 3: altering
-could lose records. With `--widen` it adds partitions, by which nothing is lost.
+could lose records. A queue topic gets the partitions of its main topic, and with `--widen` each topic those that it
+lacks: nothing is lost by that.
 
 From `shape_of` on the file is pure.
 """
@@ -83,7 +84,8 @@ class Step(NamedTuple):
     """The planned action for one topic: what it must be, and what it is. None: it does not exist.
 
     A topic that differs is left as it is: only a person may change it. But the policy topic gets a partition that it
-    lacks, because nothing in it is moved or lost by that; with `widens` all topics do. `servers`: the brokers, for the
+    lacks, because nothing in it is moved or lost by that, and a queue topic those of its main topic: what fails in a
+    partition without a queue waits in memory (contract 5.11). With `widens` all topics do. `servers`: the brokers, for the
     commands that repair a topic.
     """
 
@@ -111,7 +113,7 @@ class Step(NamedTuple):
         """What `apply` does: create, grow; ok and differs are nothing to do."""
         if self.topic is None:
             return "create"
-        grows = self.widens or self.spec.kind is Kind.POLICY
+        grows = self.widens or self.spec.kind in (Kind.POLICY, Kind.ORDERED)
         if grows and self.topic.partitions < self.spec.partitions:
             return "grow"
         return "differs" if self.findings else "ok"
@@ -212,8 +214,9 @@ def apply(
 ) -> int:
     """Create the topics that are missing.
 
-    A policy topic with one partition gets its second one. Any other topic that differs from what it must be is
-    reported, and never altered or deleted; with --widen it gets the partitions that it lacks. A plan is shown first.
+    A policy topic with one partition gets its second one, and a queue topic the partitions of its main topic. Any other
+    topic that differs from what it must be is reported, and never altered or deleted; with --widen it gets the
+    partitions that it lacks. A plan is shown first.
 
     Ends with 0 when all are as they must be, 3 when some differ or could not be created, 1 when none could.
 

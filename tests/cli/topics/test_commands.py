@@ -16,7 +16,7 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from tests.conftest import MakeTopic
 from tests.support.deadline import SOON, until
 from tests.support.kafka.broker import Broker
-from tests.support.kafka.topic_io import SECONDS, create_topic, delete_topics
+from tests.support.kafka.topic_io import SECONDS, add_partitions, create_topic, delete_topics
 from tests.support.sidecar.cli import reconsume
 
 Call = Callable[..., Result]
@@ -135,6 +135,21 @@ def test_apply_gives_a_policy_topic_its_second_partition(topics: Call, kafka: Br
     assert rows(topics("apply", "--dry-run"))[name]["result"] == "would be grown"
     assert rows(topics("apply", "--yes"))[name]["result"] == "grown"
     until(lambda: topics("check").exit_code == 0, SECONDS, "the topic is as it must be")
+
+
+def test_apply_gives_a_queue_topic_the_partitions_that_were_added_to_its_main_topic(
+    topics: Call, kafka: Broker, group: str, main_topic: str
+) -> None:
+    """Without `--widen`: what fails in a partition that the queue lacks would wait in memory."""
+    ladder = ("--set", "deliver.order=key", "--set", "retry.ordered_ladder=[1s]", "--set", "retry.levels=null")
+    queue, cluster = f"{group}-ORDERED-{main_topic}", Cluster({"bootstrap.servers": kafka.bootstrap})
+    assert topics("apply", "--yes", *ladder).exit_code == 0
+    add_partitions(kafka.bootstrap, main_topic, 3)
+    until(lambda: rows(topics("plan", *ladder))[queue]["action"] == "grow", SECONDS, "the plan says so")
+    grown = rows(topics("apply", "--yes", *ladder))
+    assert grown[queue]["result"] == "grown"
+    assert {row["result"] for name, row in grown.items() if name != queue} <= {"ok", "differs"}
+    until(lambda: cluster.find([queue])[queue].partitions == 3, SECONDS, "the queue has as many as the main topic")
 
 
 def test_apply_leaves_a_topic_that_differs_as_it_is(topics: Call, kafka: Broker, group: str) -> None:
