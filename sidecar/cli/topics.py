@@ -85,8 +85,8 @@ class Step(NamedTuple):
 
     A topic that differs is left as it is: only a person may change it. But the policy topic gets a partition that it
     lacks, because nothing in it is moved or lost by that, and a queue topic those of its main topic: what fails in a
-    partition without a queue waits in memory (contract 5.11). With `widens` all topics do. `servers`: the brokers, for the
-    commands that repair a topic.
+    partition without a queue waits in memory (contract 5.11). With `widens` all topics do. `servers`: the brokers, for
+    the commands that repair a topic.
     """
 
     spec: TopicSpec

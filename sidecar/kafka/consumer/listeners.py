@@ -1,4 +1,4 @@
-"""The calls that a lane gets from its consumer's thread: partitions that come and go, logs that were cut, records."""
+"""The calls that a lane gets from the threads that read for it: partitions that come and go, cut logs, records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
-from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.core.record import Partition, Record
 
 
 class AssignmentListener(Protocol):
@@ -39,3 +39,28 @@ class RecordListener(AssignmentListener, Protocol):
 
     def full(self) -> bool:
         """Return whether there is no room for more records."""
+
+
+class QueueListener(Protocol):
+    """The receiver of what lies in queues. Calls are made on the thread that reads them, and must return at once."""
+
+    def queue_opened(self, grant: AssignedPartition) -> None:
+        """Begin with a queue."""
+
+    def queue_absent(self, queue: Partition, epoch: int) -> None:
+        """Go on without a queue: there is no such partition."""
+
+    def dropped(self, partitions: Sequence[Partition]) -> None:
+        """Drop queues with their main partitions; commit nothing of them."""
+
+    def queue_cut(self, queue: Partition, epoch: int, end: int) -> None:
+        """Reckon with what was not read yet being gone: the log begins later now, and ends at `end`."""
+
+    def queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
+        """Take over what lies in a queue."""
+
+    def queue_fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None) -> None:
+        """Take over a record that was read by its offset; None: it is gone."""
+
+    def queue_full(self) -> bool:
+        """Return whether nothing more may be handed over for now."""

@@ -51,7 +51,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from msgspec.structs import replace
@@ -61,6 +61,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.consumer.committed_offsets import committed
+from reconsume.sidecar.kafka.consumer.listeners import QueueListener
 from reconsume.sidecar.kafka.consumer.log_checks import Edges, edges, end_of_done
 from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
@@ -102,31 +103,6 @@ LOOK_AT_LOGS_EVERY = 5.0
 """Seconds between two looks whether the topics are still the ones that were read."""
 
 _LOG = logging.getLogger("reconsume.queues")
-
-
-class QueueListener(Protocol):
-    """The receiver of what was read; calls are made on the reader's thread and must return at once."""
-
-    def queue_opened(self, grant: AssignedPartition) -> None:
-        """Begin with a queue."""
-
-    def queue_absent(self, queue: Partition, epoch: int) -> None:
-        """Go on without a queue: there is no such partition."""
-
-    def dropped(self, partitions: Sequence[Partition]) -> None:
-        """Drop queues with their main partitions; commit nothing of them."""
-
-    def queue_cut(self, queue: Partition, epoch: int, end: int) -> None:
-        """Reckon with what was not read yet being gone: the log begins later now, and ends at `end`."""
-
-    def queue_read(self, run: FetchedRecords, caught_up: bool) -> None:
-        """Take over what lies in a queue."""
-
-    def queue_fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None) -> None:
-        """Take over a record that was read by its offset; None: it is gone."""
-
-    def queue_full(self) -> bool:
-        """Return whether nothing more may be handed over for now."""
 
 
 class QueueHelp(NamedTuple):
@@ -464,6 +440,7 @@ class QueueThread(threading.Thread):
                 self._hand_over(queue, reading, runs.get(queue, []), ends.get(queue))
 
     def _is_known(self, reading: QueueReading, offset: int) -> bool:
+        """Return whether the lane knows what lies at an offset; what it has said since is heard for that."""
         while offset >= reading.known_to:
             if not self._hear():
                 return False
