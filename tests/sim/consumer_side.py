@@ -58,8 +58,8 @@ class ConsumerSide(DriverModel):
         """Make a client, and join."""
         self.client = ClientModel(self.world.kafka, self.group, self.random, self.world.faults.slow)
         self._client: Any = self.client
-        self.consumer._consumer, self.consumer._has_client = self._client, True
-        self.assignment.join(self._client, self.consumer._topics)
+        self.consumer._client.consumer = self._client
+        self.assignment.join(self._client, self.consumer._demands.topics)
 
     @property
     def coordinator(self) -> Any:
@@ -112,34 +112,34 @@ class ConsumerSide(DriverModel):
             self._turn()
 
     def _subscribe(self) -> None:
-        self.consumer._subscribe()
-        if self.consumer._topics is self.assignment.topics:
+        self.consumer._subscribe(self._client)
+        if self.consumer._demands.topics is self.assignment.topics:
             self.topics = frozenset(self.client.topics)
             self.coordinator.widen(self)
         else:
             self.turn_soon(LOOK)
 
     def _turn(self) -> None:
-        if self.consumer._topics is not self.assignment.topics:
+        if self.consumer._demands.topics is not self.assignment.topics:
             self._subscribe()
         self.assignment.answer(self._client)
         self.assignment.request_offsets(self._client, self.world.steady_ms / 1000)
         self.consumer._run_commands()
         if self.consumer.looks.is_time(self.world.steady_ms / 1000):
-            self.consumer._look(self.world.steady_ms / 1000)
+            self.consumer._look(self._client, self.world.steady_ms / 1000)
         if self.full():
             self._wait_for_room()
             return
         self._full_since = NEVER
         if self.assignment.client.is_choked:
-            self.consumer._choke(False)
+            self.consumer._choke(self._client, False)
         self._fetch()
         self._take(self.random.randint(1, MOST))
 
     def _take(self, most: int) -> None:
         messages: list[Any] = self.client.consume(most, 0)
         if messages:
-            self.consumer._hand_over(messages)
+            self.consumer._hand_over(self._client, messages)
         if any(toppar.queue for toppar in self.client.toppars.values()):
             self.turn_soon(3)
         if self.assignment.client.waiting:
@@ -160,7 +160,7 @@ class ConsumerSide(DriverModel):
         elif self._full_since == NEVER:
             self._full_since = self.world.steady_ms
         elif self.world.steady_ms - self._full_since >= CHOKED_AFTER * 1000:
-            self.consumer._choke(True)
+            self.consumer._choke(self._client, True)
 
     # --- rebalances --------------------------------------------------------------------------------------------------
 

@@ -232,7 +232,7 @@ class ReplaceableProducer:
         outputs = {name for name in asked if self._outputs is not None and self._outputs.allowed.allows(name)}
         wanted, states = asked - outputs, self._output_states()
         known = self.partitions.keys() | self._absent
-        targets = self.producer.look([*sorted(wanted - known), *sorted(wanted & known)])
+        targets = self.producer.look_up_topics([*sorted(wanted - known), *sorted(wanted & known)])
         if unknown := wanted - known - targets.states.keys() - targets.absent:
             self.warn("topics-unlisted", "Kafka does not tell of the topics yet: %s", ", ".join(sorted(unknown)))
         self._absent = (self._absent - targets.states.keys()) | targets.absent
@@ -322,13 +322,13 @@ class ReplaceableProducer:
     def topics(self, wanted: Set[str]) -> frozenset[str] | None:
         """Return which of these topics are missing; None if Kafka does not tell of all. Blocks; for any thread."""
         producer = self.producer
-        targets = None if producer is None else producer.look(sorted(wanted), inf)
+        targets = None if producer is None else producer.look_up_topics(sorted(wanted), inf)
         return None if targets is None or wanted - targets.states.keys() - targets.absent else targets.absent
 
     def partition_counts(self, wanted: Set[str]) -> dict[str, int]:
         """Return how many partitions these topics have, as far as Kafka tells. Blocks; for any thread."""
         producer = self.producer
-        targets = None if producer is None else producer.look(sorted(wanted), inf)
+        targets = None if producer is None else producer.look_up_topics(sorted(wanted), inf)
         return {} if targets is None else {topic: len(states) for topic, states in targets.states.items()}
 
     def answers(self) -> bool:

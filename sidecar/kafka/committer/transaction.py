@@ -114,7 +114,7 @@ class TransactionalProducer:
         del self._producer
         self._calls.end(last)
 
-    def look(self, names: Iterable[str], whole: float = LOOK_LIMIT) -> Targets:
+    def look_up_topics(self, names: Iterable[str], whole: float = LOOK_LIMIT) -> Targets:
         """Return what Kafka says of these topics, in their order, for `whole` seconds and an answer's time at most.
 
         The request never creates a topic. Blocks; for any thread.

@@ -407,7 +407,7 @@ class Assignment:
 
     def _take_membership(self, consumer: Consumer) -> None:
         self.group.is_asked.clear()
-        self.group.take(consumer, self._owned())
+        self.group.take_metadata(consumer, self._owned())
 
     def _owned(self) -> dict[Partition, int]:
         return {owned.partition: owned.epoch for owned in self.owned_partitions.values()}

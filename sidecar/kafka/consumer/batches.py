@@ -55,7 +55,7 @@ class Batches:
         self._taken = 0
         self._since = self._trimmed = 0.0
 
-    def take(self, consumer: Consumer, wait: float) -> Iterator[Message]:
+    def next_batch(self, consumer: Consumer, wait: float) -> Iterator[Message]:
         """Return the next batch; an empty one if no message comes within `wait` seconds.
 
         The caller reads it until it weighs HEAVY, and then calls `ended`. Calls of the client are made meanwhile.

@@ -23,9 +23,11 @@ from confluent_kafka import OFFSET_STORED, Consumer
 
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
 from reconsume.sidecar.kafka.consumer.looks import named
 from reconsume.sidecar.kafka.consumer.membership import member_of, metadata_of
 from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
+from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
 
 DEAF_AFTER = 2
 """Looks in a row, of ten seconds each, behind the first: 20 to 30 s. A fetch takes half a second, and a leader that has
@@ -50,9 +52,10 @@ class Useless(StrEnum):
 
 
 class ClientWatch:
-    """The watch over one consumer's client, on its thread."""
+    """The watch over one consumer's client, on its thread. `log_ids`: tells which logs topics have."""
 
-    def __init__(self) -> None:
+    def __init__(self, log_ids: LogIds = no_log_ids, ask_restart: AskRestart = no_restart) -> None:
+        self._log_ids, self._ask_restart = log_ids, ask_restart
         self.replaced: Counter[str] = Counter()
         """How many clients were replaced, by why."""
         self._silence = Silence()
@@ -91,6 +94,13 @@ class ClientWatch:
         self._outside = self._outside + 1 if outside else 0
         return self._outside >= UNKNOWN_AFTER
 
+    def look_for_deaf(self, assignment: Assignment, ends: Mapping[Partition, int]) -> None:
+        """Ask for a restart in place for partitions to which the client is deaf; `ends` as in `deaf_partitions`."""
+        topics = {partition.topic for partition in self.deaf_partitions(assignment, ends)}
+        logs = self._log_ids(topics) if topics else {}
+        for topic in sorted(topics):
+            self._ask_restart(RestartCause(RestartReason.CLIENT_DEAF, topic, "/".join(logs.get(topic, ()))))
+
     def deaf_partitions(self, assignment: Assignment, ends: Mapping[Partition, int]) -> list[Partition]:
         """Return the partitions to which the client is deaf. Call this with each look at the ends.
 
@@ -101,7 +111,7 @@ class ClientWatch:
         if not whole:
             return []
         owned_partitions, waiting = assignment.owned_partitions.values(), assignment.client.waiting
-        return self._silence.look((owned for owned in owned_partitions if owned.partition not in waiting), ends)
+        return self._silence.find_deaf((owned for owned in owned_partitions if owned.partition not in waiting), ends)
 
 
 TEXTS = {
@@ -143,7 +153,7 @@ class Silence:
     def __init__(self) -> None:
         self._last: dict[Partition, tuple[_Arrived, int]] = {}
 
-    def look(self, owned_partitions: Iterable[OwnedPartition], ends: Mapping[Partition, int]) -> list[Partition]:
+    def find_deaf(self, owned_partitions: Iterable[OwnedPartition], ends: Mapping[Partition, int]) -> list[Partition]:
         """Return the partitions that are deaf. `ends`: of those whose leader has just answered."""
         looked: dict[Partition, tuple[_Arrived, int]] = {}
         for owned in owned_partitions:

@@ -27,7 +27,7 @@ from reconsume.sidecar.kafka.consumer.owned_partition import with_edges
 from reconsume.sidecar.kafka.credentials.new_client import new_client
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from reconsume.sidecar.kafka.messages import Reading
-from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
+from reconsume.sidecar.kafka.restart_cause import AskRestart, no_restart
 
 POLL = 0.1
 """Seconds that a command waits at most while some partition is paused: `delay_queue.RESUME_EARLY_MS` counts on it."""
@@ -44,6 +44,60 @@ CHOKED_AFTER = 0.25
 """Seconds without room before all partitions are paused, so that polling, and with it rebalances, can go on."""
 
 _LOG = logging.getLogger("reconsume.consumer")
+
+
+class Demands:
+    """What other threads demand of a consumer's thread: topics to read, membership, commands, and its end."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self.topics: Sequence[str] = list(topics)
+        """Replaced as a whole."""
+        self.changed_at = 0.0
+        """When they were replaced (monotonic seconds)."""
+        self.commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.stopping = threading.Event()
+        self.member = threading.Event()
+        self.member.set()
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Demand other topics, if they are others."""
+        if set(topics) != set(self.topics):
+            self.topics, self.changed_at = list(topics), time.monotonic()
+
+
+class LaneClient:
+    """The client of one lane's consumer; used on the consumer's thread. `consumer`: None while there is none."""
+
+    def __init__(self, config: Mapping[str, object], credentials: ClientCredentials | None) -> None:
+        self.consumer: Consumer | None = None
+        self._config = dict(config)
+        self._credentials = unchanging() if credentials is None else credentials
+
+    def make(self, stopping: threading.Event, each_try: Callable[[], None]) -> Consumer | None:
+        """Make a client with the newest credentials, and return it; None if a stop comes first."""
+        self.consumer = new_client(Consumer, self._config, self._credentials, stopping, each_try)
+        return self.consumer
+
+    def is_valid(self, consumer: Consumer) -> bool:
+        """Give the client the newest credentials; False: another one must be made for that."""
+        return self._credentials.apply_to(consumer)
+
+    def keep_up(self) -> None:
+        """Take newer credentials although there is no client: others wait until each client has them."""
+        if self._credentials.due:
+            self._credentials.adopt(self._config)
+
+    def fetch_whole(self) -> None:
+        """Have the next client fetch more at a time."""
+        self._config = whole_fetches(self._config)
+
+    def close(self) -> None:
+        """End the client, if there is one. It may call back."""
+        if self.consumer is not None:
+            # No other method: after its last partition librdkafka may never return from one, with the interpreter's
+            # lock held.
+            self.consumer.close()
+            self.consumer = None
 
 
 class ConsumerThread(threading.Thread):
@@ -71,54 +125,43 @@ class ConsumerThread(threading.Thread):
         self.last_poll_at = time.monotonic()
         """When the loop last began a turn (monotonic seconds), for the liveness probe."""
         self.looks = Looks(log_ids=assignment.starts.log_ids)
-        self.client_watch = ClientWatch()
-        self._ask_restart = ask_restart
+        self.client_watch = ClientWatch(assignment.starts.log_ids, ask_restart)
+        self._client = LaneClient(config, credentials)
+        self._demands = Demands(topics)
         self._poll = POLL
-        self._config = dict(config)
-        self._credentials = unchanging() if credentials is None else credentials
-        self._topics: Sequence[str] = list(topics)
-        """Replaced as a whole, by any thread."""
-        self._changed_at = 0.0
-        """When they were replaced (monotonic seconds)."""
         self._handler = handler
         self._hand_overs = HandOver(assignment.owned_partitions, reading, heavy, gaps=fetches_whole(config))
-        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._full_since: float | None = None
-        self._stopping = threading.Event()
-        self._member = threading.Event()
-        self._member.set()
-        self._has_client = False
 
     # --- called from other threads -----------------------------------------------------------------------------------
 
     def want_fetch(self, partition: Partition, wanted: WantedFetch) -> None:
         """Fetch a partition as the lane wants it (port `Fetch`)."""
-        self._commands.put(lambda: self._take_wanted(partition, wanted))
+        self._demands.commands.put(lambda: self._take_wanted(partition, wanted))
 
     def repeat_takeover(self, partitions: Collection[Partition]) -> None:
         """Begin with partitions once more, at the group's progress, as if they were assigned just now."""
-        self._commands.put(lambda: self.assignment.repeat_takeover(self._consumer, partitions))
+        self._demands.commands.put(lambda: self._repeat_takeover(partitions))
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Read these topics from now on. Partitions of other topics are given up in order.
 
         The group learns it as soon as the client takes it.
         """
-        if set(topics) != set(self._topics):
-            self._topics, self._changed_at = list(topics), time.monotonic()
+        self._demands.subscribe(topics)
 
     def take_part(self, member: bool) -> None:
         """Be a member of the group from now on, or give everything up in order and leave it. A thread begins as one."""
-        (self._member.set if member else self._member.clear)()
+        (self._demands.member.set if member else self._demands.member.clear)()
 
     def wait_for_deliveries(self, timeout: float) -> None:
         """From now on, let a partition that is taken away wait for its deliveries for so many seconds."""
-        if not self._stopping.is_set():
+        if not self._demands.stopping.is_set():
             self.assignment.lock_timeout = timeout
 
     def stop(self, timeout: float) -> None:
         """Give everything up in order within `timeout` seconds, leave the group and end. Returns at once."""
-        self._stopping.set()
+        self._demands.stopping.set()
         self.assignment.lock_timeout = timeout
 
     # --- the loop ----------------------------------------------------------------------------------------------------
@@ -126,8 +169,8 @@ class ConsumerThread(threading.Thread):
     def run(self) -> None:
         """Poll until stopped, or until an error ends the thread."""
         try:
-            while not self._stopping.is_set():
-                if self._member.is_set():
+            while not self._demands.stopping.is_set():
+                if self._demands.member.is_set():
                     self._poll_once()
                 else:
                     self._stay_outside()
@@ -138,10 +181,8 @@ class ConsumerThread(threading.Thread):
 
     def _begin(self) -> None:
         """Make a client with the newest credentials, and join; do nothing if a stop comes first."""
-        made = new_client(Consumer, self._config, self._credentials, self._stopping, self._count_turn)
-        if made is not None:
-            self._consumer, self._has_client = made, True
-            self.assignment.join(self._consumer, self._topics)
+        if (consumer := self._client.make(self._demands.stopping, self._count_turn)) is not None:
+            self.assignment.join(consumer, self._demands.topics)
 
     def _count_turn(self) -> None:
         self.last_poll_at = time.monotonic()
@@ -153,82 +194,72 @@ class ConsumerThread(threading.Thread):
 
     def _leave(self) -> None:
         """Give everything up in order, and leave the group together with the client."""
-        if self._has_client:
-            self.assignment.leave(self._consumer)
+        if self._client.consumer is not None:
+            self.assignment.leave(self._client.consumer)
             self._close()
 
     def _close(self) -> None:
-        """End the client. It may call back."""
-        if self._has_client:
-            # No other method: after its last partition librdkafka may never return from one, with the interpreter's
-            # lock held.
-            self._consumer.close()
+        if self._client.consumer is not None:
+            self._client.close()
             self.assignment.closed()
-            self._has_client, self._full_since = False, None
+            self._full_since = None
 
     def _stay_outside(self) -> None:
         self._leave()
         self.last_poll_at = time.monotonic()
         self._run_commands()  # they are about partitions that are gone
-        if self._credentials.due:  # others wait until each client has them
-            self._credentials.adopt(self._config)
-        self._member.wait(OUTSIDE)
+        self._client.keep_up()
+        self._demands.member.wait(OUTSIDE)
 
-    def _subscribe(self) -> bool:
-        """Subscribe to other topics, if the client takes that now. False: a stop has come, and there is no client."""
-        if self.assignment.group.may_subscribe(self._consumer):
-            self.assignment.join(self._consumer, self._topics)
-        elif not self.assignment.owned_partitions and time.monotonic() - self._changed_at > UNJOINED:
+    def _subscribe(self, consumer: Consumer) -> bool:
+        """Subscribe to other topics, if the client takes that now; False: it was replaced for that."""
+        if self.assignment.group.may_subscribe(consumer):
+            self.assignment.join(consumer, self._demands.topics)
+        elif not self.assignment.owned_partitions and time.monotonic() - self._demands.changed_at > UNJOINED:
             self._begin_anew()
-        return self._has_client
+            return False
+        return True
 
     def _poll_once(self) -> None:
         self.last_poll_at = time.monotonic()
-        if not self._has_client:
+        if (consumer := self._client.consumer) is None:
             self._begin()
             return
-        if not self._credentials.apply_to(self._consumer):
+        if not self._client.is_valid(consumer):
             self._begin_anew()
             return
-        if self._topics is not self.assignment.topics and not self._subscribe():
+        if self._demands.topics is not self.assignment.topics and not self._subscribe(consumer):
             return
-        self.assignment.answer(self._consumer)
-        self.assignment.request_offsets(self._consumer, self.last_poll_at)
+        self.assignment.answer(consumer)
+        self.assignment.request_offsets(consumer, self.last_poll_at)
         self._run_commands()
-        if self.looks.is_time(self.last_poll_at) and (useless := self._look(self.last_poll_at)) is not None:
+        if self.looks.is_time(self.last_poll_at) and (useless := self._look(consumer, self.last_poll_at)) is not None:
             self._replace_client(useless)
             return
         if self._handler.full():
-            self._wait_for_room()
+            self._wait_for_room(consumer)
             return
         self._full_since = None
         if self.assignment.client.is_choked:
-            self._choke(False)
-        taken = self._hand_overs.take(self._consumer, self._poll, self.looks.due_offsets.waits())
+            self._choke(consumer, False)
+        taken = self._hand_overs.next_hand_over(consumer, self._poll, self.looks.due_offsets.waits())
         if not taken.messages:
             self.client_watch.emptied()
-        self._give(taken)
+        self._give(consumer, taken)
 
-    def _look(self, now: float) -> Useless | None:
+    def _look(self, consumer: Consumer, now: float) -> Useless | None:
         """Look at the logs, at the group, and at the client; return why it must be replaced. `now`: steady seconds."""
         begins = self.looks.begins
         if begins:
-            self.assignment.group.look(self._consumer)
+            self.assignment.group.note_generation(consumer)
         owned_partitions = self.assignment.owned_partitions
-        self._poll = POLL if any(not owned.wanted.is_fetched for owned in owned_partitions.values()) else QUIET_POLL
-        logs = self.assignment.starts.lookup(self._consumer)
-        self.assignment.take_up_recreated(self._consumer, self.looks.ask(logs, owned_partitions, now))
+        is_any_paused = any(not owned.wanted.is_fetched for owned in owned_partitions.values())
+        self._poll = POLL if is_any_paused else QUIET_POLL
+        logs = self.assignment.starts.lookup(consumer)
+        self.assignment.take_up_recreated(consumer, self.looks.ask(logs, owned_partitions, now))
         if begins:
-            self._report_deafness(self.client_watch.deaf_partitions(self.assignment, self.looks.answered))
-        return self.client_watch.look(self._consumer, self.assignment, now)
-
-    def _report_deafness(self, deaf: Collection[Partition]) -> None:
-        """Ask for a restart in place for partitions of which the client reads nothing, although it could."""
-        topics = {partition.topic for partition in deaf}
-        logs = self.assignment.starts.log_ids(topics) if topics else {}
-        for topic in sorted(topics):
-            incarnation = "/".join(logs.get(topic, ()))
-            self._ask_restart(RestartCause(RestartReason.CLIENT_DEAF, topic, incarnation))
+            self.client_watch.look_for_deaf(self.assignment, self.looks.answered)
+        return self.client_watch.look(consumer, self.assignment, now)
 
     def _replace_client(self, why: Useless) -> None:
         if why is Useless.UNKNOWN:  # nothing of what is under way can be committed, and others may have it
@@ -237,68 +268,72 @@ class ConsumerThread(threading.Thread):
         self._begin_anew()
 
     def _run_commands(self) -> None:
-        while not self._commands.empty():  # only this thread takes them
-            self._commands.get_nowait()()
-        if self._has_client:
-            self.assignment.reconcile(self._consumer)
+        while not self._demands.commands.empty():  # only this thread takes them
+            self._demands.commands.get_nowait()()
+        if self._client.consumer is not None:
+            self.assignment.reconcile(self._client.consumer)
 
-    def _wait_for_room(self) -> None:
+    def _wait_for_room(self, consumer: Consumer) -> None:
         if self.assignment.client.is_choked:
-            messages = self._consumer.consume(1, 10 * NAP)  # records that were on their way, and rebalances
+            messages = consumer.consume(1, 10 * NAP)  # records that were on their way, and rebalances
             if not self._hand_overs.put_off(messages):
-                self._hand_over(messages)
+                self._hand_over(consumer, messages)
         elif self._full_since is None:
             self._full_since = time.monotonic()
         elif time.monotonic() - self._full_since < CHOKED_AFTER:
-            self._stopping.wait(NAP)
+            self._demands.stopping.wait(NAP)
         else:
-            self._choke(True)
+            self._choke(consumer, True)
 
-    def _choke(self, is_choked: bool) -> None:
+    def _choke(self, consumer: Consumer, is_choked: bool) -> None:
         self.client_watch.choked()
-        self.assignment.choke(self._consumer, is_choked)
+        self.assignment.choke(consumer, is_choked)
 
     def _take_wanted(self, partition: Partition, wanted: WantedFetch) -> None:
         if not wanted.is_fetched:
             self._poll = POLL
-        self.assignment.take_wanted(self._consumer, partition, wanted)
+        if self._client.consumer is not None:
+            self.assignment.take_wanted(self._client.consumer, partition, wanted)
+
+    def _repeat_takeover(self, partitions: Collection[Partition]) -> None:
+        if self._client.consumer is not None:
+            self.assignment.repeat_takeover(self._client.consumer, partitions)
 
     # --- records -----------------------------------------------------------------------------------------------------
 
-    def _hand_over(self, messages: Iterable[Message]) -> None:
-        self._give(self._hand_overs.collect(messages, self.looks.due_offsets.waits()))
+    def _hand_over(self, consumer: Consumer, messages: Iterable[Message]) -> None:
+        self._give(consumer, self._hand_overs.collect(messages, self.looks.due_offsets.waits()))
 
-    def _give(self, handed_over: HandedOver) -> None:
+    def _give(self, consumer: Consumer, handed_over: HandedOver) -> None:
         if handed_over.runs:
             levels, owned_partitions = self.looks.due_offsets.waits(), self.assignment.owned_partitions
             runs = [
-                with_edges(self._consumer, owned_partitions[run.partition], run)
-                if run.partition.topic in levels
-                else run
+                with_edges(consumer, owned_partitions[run.partition], run) if run.partition.topic in levels else run
                 for run in handed_over.runs
             ]
             self._handler.received(runs, handed_over.weight)
         if handed_over.firsts:
             self._hand_overs.forget(handed_over.firsts)
-            self.assignment.learn(self._consumer, handed_over.firsts)
+            self.assignment.learn(consumer, handed_over.firsts)
         if handed_over.gap is not None:
             self._fetch_whole(handed_over.gap)
         elif handed_over.errors:  # after the records before them: an error may say that the log is cut there
-            self._on_errors(handed_over.errors)
+            self._on_errors(consumer, handed_over.errors)
 
     def _fetch_whole(self, source: Partition) -> None:
         """Fetch more at a time from now on, as transactions may write where offsets are missing; with a new client."""
         text = "%s[%s] has gaps, as transactions leave them: the group is joined anew, to fetch more at a time"
         _LOG.info(text, *source, extra={"event": "fetches-whole"})
-        self._config, self._hand_overs.gaps = whole_fetches(self._config), True
+        self._client.fetch_whole()
+        self._hand_overs.gaps = True
         self._begin_anew()
 
-    def _on_errors(self, errors: Iterable[tuple[Message, KafkaError]]) -> None:
+    def _on_errors(self, consumer: Consumer, errors: Iterable[tuple[Message, KafkaError]]) -> None:
         positions = lost_positions(self.assignment.owned_partitions, errors)
-        self.assignment.without_offset(self._consumer, positions.unstarted)
+        self.assignment.without_offset(consumer, positions.unstarted)
         if positions.lost:
             self.last_error = f"the offsets are not in the logs: {named(positions.lost)}"
-            self.assignment.out_of_range(self._consumer, positions.lost)
+            self.assignment.out_of_range(consumer, positions.lost)
         for error in positions.others:
             self._on_error(error)
 

@@ -66,14 +66,14 @@ class HandOver:
         self._ages: list[tuple[int, int] | None] = []
         """Of each message that the last hand-over has left: epoch and seek count of its partition when it came."""
 
-    def take(self, consumer: Consumer, wait: float, levels: Collection[str]) -> HandedOver:
+    def next_hand_over(self, consumer: Consumer, wait: float, levels: Collection[str]) -> HandedOver:
         """Return the next hand-over; an empty one if nothing comes within `wait` seconds.
 
         `levels`: the topics of which each end of the log counts.
         """
         if self._batches.left:
             return self.collect(self._still_wanted(), levels)
-        records = self.collect(self._batches.take(consumer, wait), levels)
+        records = self.collect(self._batches.next_batch(consumer, wait), levels)
         if records.messages:
             self._batches.ended(records.messages, records.weight)
             self._ages = [self._age(message) for message in self._batches.left]

@@ -93,7 +93,7 @@ class GroupMembership:
             self._served = generation
         else:
             self._served = min(self._served + 1, generation)
-        self.take(consumer, epochs)
+        self.take_metadata(consumer, epochs)
 
     def revoked(self, consumer: Consumer, *, given_away: bool) -> None:
         """Note that a revocation has ended. `given_away`: the group did not wait for that."""
@@ -110,7 +110,7 @@ class GroupMembership:
         if code in REFUSALS:
             self.refused = text
 
-    def take(self, consumer: Consumer, epochs: Mapping[Partition, int]) -> None:
+    def take_metadata(self, consumer: Consumer, epochs: Mapping[Partition, int]) -> None:
         """Take the membership.
 
         The metadata stays the old one while the group is too far ahead: the broker then refuses to commit anything.
@@ -146,7 +146,7 @@ class GroupMembership:
         metadata = metadata_of(consumer)
         return metadata is not None and member_of(metadata) != ""
 
-    def look(self, consumer: Consumer) -> None:
+    def note_generation(self, consumer: Consumer) -> None:
         """Call this every ten seconds or so, between two polls.
 
         A generation that has lasted from one call to the next has no callback left to be called.

@@ -62,7 +62,7 @@ class RecentRecords:
         self._records[record.source, record.offset] = record
         self._weight += record.weight - (0 if before is None else before.weight)
 
-    def take(self, source: Partition, offset: int, epoch: int) -> Record | None:
+    def take_record(self, source: Partition, offset: int, epoch: int) -> Record | None:
         """Remove and return a record; None if it is not here."""
         with self._lock:
             record = self._records.pop((source, offset), None)

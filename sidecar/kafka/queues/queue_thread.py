@@ -225,7 +225,7 @@ class QueueThread(threading.Thread):
 
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         """Read one record by its offset (port `QueueReads`)."""
-        record = self._reads.recent.take(queue, offset, epoch)
+        record = self._reads.recent.take_record(queue, offset, epoch)
         if record is not None:
             self._lane.queue_fetched(queue, epoch, offset, record)
         else:

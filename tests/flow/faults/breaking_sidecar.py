@@ -34,7 +34,7 @@ def end_consumer() -> None:
 
     for thread in threading.enumerate():
         if isinstance(thread, ConsumerThread) and thread.name.endswith("-RETRY"):
-            thread._commands.put(command)
+            thread._demands.commands.put(command)
 
 
 async def run(file: str) -> None:

@@ -234,8 +234,8 @@ def test_a_partition_paused_behind_the_lanes_back_shows_as_overdue_and_no_other_
     paused, healthy = (Partition(topic, 0) for topic in list(retries.levels))
     lane.until(lambda: {paused, healthy} <= lane.status().keys(), "the levels are ours")
     consumer = lane.engine.consumer
-    consumer._commands.put(lambda: consumer._consumer.pause([TopicPartition(*paused)]))
-    lane.until(consumer._commands.empty, "the client pauses")
+    consumer._demands.commands.put(lambda: consumer._client.consumer.pause([TopicPartition(*paused)]))
+    lane.until(consumer._demands.commands.empty, "the client pauses")
     # While the loop stands still, hand-overs pile up: the thread then pauses all partitions, and resumes all.
     with ThreadPoolExecutor(1) as beside:
         for source in (paused, healthy):
@@ -253,7 +253,7 @@ def test_a_partition_paused_behind_the_lanes_back_shows_as_overdue_and_no_other_
     before = lane.status()[paused].undelivered_for
     lane.run(1.0)
     assert lane.status()[paused].undelivered_for >= before + 0.9
-    consumer._commands.put(lambda: consumer._consumer.resume([TopicPartition(*paused)]))
+    consumer._demands.commands.put(lambda: consumer._client.consumer.resume([TopicPartition(*paused)]))
     lane.until(lambda: len(lane.service.taken) == 2, "it is delivered once it is fetched")
     lane.until(lambda: lane.status()[paused].undelivered_for == 0, "nothing is overdue any more")
     assert lane.engine.last_error == ""

@@ -102,7 +102,7 @@ class Producer:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def look(self, names: Any, whole: float = LOOK_LIMIT) -> Targets:
+    def look_up_topics(self, names: Any, whole: float = LOOK_LIMIT) -> Targets:
         """As the real one."""
         told = named_topics(cast("Any", self._cluster), names, TOPIC_LIMIT, whole)
         return Targets({name: [State(0, 3)] * PARTITIONS for name in told.described}, told.absent)

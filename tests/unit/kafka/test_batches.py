@@ -32,7 +32,7 @@ class Rig:
     def take(self, *queued: list[str]) -> list[str]:
         """Return the next batch, if the calls of the client return these messages."""
         self._client.queued = list(queued)
-        taken = cast(list[str], list(self._batches.take(cast(Consumer, self._client), 0.1)))
+        taken = cast(list[str], list(self._batches.next_batch(cast(Consumer, self._client), 0.1)))
         if taken:
             self._batches.ended(len(taken), 0)
         return taken
@@ -87,7 +87,7 @@ def test_a_batch_is_limited() -> None:
             asked.append(most)
             return ["a"] * most
 
-    assert len(list(Batches().take(cast(Consumer, Asked()), 0.1))) == sum(asked) == BATCH
+    assert len(list(Batches().next_batch(cast(Consumer, Asked()), 0.1))) == sum(asked) == BATCH
     assert max(asked) == TOGETHER, "the client parses the headers of all messages of a call"
 
 
@@ -104,7 +104,7 @@ def test_after_heavy_messages_they_are_taken_one_by_one_and_more_together_the_lo
     def take(weight: int) -> list[int]:
         asked.clear()
         client.queued = [["a"], ["b"]]
-        taken = list(batches.take(cast(Consumer, client), 0.1))
+        taken = list(batches.next_batch(cast(Consumer, client), 0.1))
         batches.ended(len(taken), weight)
         return asked.copy()
 

@@ -54,7 +54,7 @@ class Rig:
 
     def take(self) -> list[int]:
         """Return the offsets of the next hand-over."""
-        found = self.hand_overs.take(cast(Consumer, self.client), 0.1, ())
+        found = self.hand_overs.next_hand_over(cast(Consumer, self.client), 0.1, ())
         return [record.offset for run in found.runs for record in run.records]
 
 
@@ -135,7 +135,7 @@ def test_what_comes_behind_a_gap_is_not_taken_where_fetches_are_small(
             message.offset = lambda at=at: -at
             message.error = lambda: SimpleNamespace(code=lambda: KafkaError._PARTITION_EOF)
     rig.hand_overs.gaps = False
-    found = rig.hand_overs.take(cast(Consumer, rig.client), 0.1, ())
+    found = rig.hand_overs.next_hand_over(cast(Consumer, rig.client), 0.1, ())
     taken = {run.partition: [record.offset for record in run.records] for run in found.runs}
     assert found.gap == ORDERS
     assert taken == {ORDERS: [0], BILLS: [0]} if queued[0] == (ORDERS, 0) else {BILLS: [0]}

@@ -180,7 +180,7 @@ def test_between_rebalances_no_newer_membership_is_taken_than_a_revocation_that_
     client, group = member()
     for generation, known in ((8, 8), (9, 8), (10, 8)):
         client.generation = generation
-        group.take(client, {MINE: generation})
+        group.take_metadata(client, {MINE: generation})
         assert group.current == Membership(metadata(known), {MINE: generation})
     assert group.is_overtaken(client), "and taking it has not served the rebalance"
 
@@ -198,9 +198,9 @@ def test_a_generation_that_lasts_has_been_served() -> None:
     client, group = member()
     client.generation = 12
     for overtaken in (True, False):
-        group.look(client)
+        group.note_generation(client)
         assert group.is_overtaken(client) is overtaken
-    group.take(client, EPOCHS)
+    group.take_metadata(client, EPOCHS)
     assert group.current == Membership(metadata(12), EPOCHS)
 
 
@@ -218,5 +218,5 @@ def test_a_client_that_has_left_has_no_membership_and_has_not_moved_on() -> None
     client.generation = None
     assert not group.has_moved_on(client)
     assert not group.is_overtaken(client)
-    group.take(client, EPOCHS)
+    group.take_metadata(client, EPOCHS)
     assert group.current is None

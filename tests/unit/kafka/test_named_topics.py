@@ -64,7 +64,7 @@ class Silent:
     def __init__(self) -> None:
         self.found: dict[str, list[State]] = {}
 
-    def look(self, names: Iterable[str], whole: float = 0.0) -> Targets:
+    def look_up_topics(self, names: Iterable[str], whole: float = 0.0) -> Targets:
         return Targets({name: self.found[name] for name in names if name in self.found}, frozenset())
 
 

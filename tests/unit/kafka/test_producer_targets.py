@@ -24,7 +24,7 @@ class Listing:
     def __init__(self, **topics: list[State]) -> None:
         self.topics = topics
 
-    def look(self, names: Iterable[str], whole: float = 0.0) -> Targets:
+    def look_up_topics(self, names: Iterable[str], whole: float = 0.0) -> Targets:
         found = {name: self.topics[name] for name in names if name in self.topics}
         return Targets(found, frozenset(names) - found.keys())
 

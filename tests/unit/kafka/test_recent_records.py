@@ -19,7 +19,7 @@ def records(*offsets: int) -> list[Record]:
 
 
 def at_hand(recent: RecentRecords, offsets: Iterable[int]) -> list[int]:
-    return [offset for offset in offsets if recent.take(QUEUE, offset, 1) is not None]
+    return [offset for offset in offsets if recent.take_record(QUEUE, offset, 1) is not None]
 
 
 def test_what_was_read_last_pushes_out_what_was_read_before() -> None:
@@ -47,8 +47,8 @@ def test_a_record_is_at_hand_once_and_for_its_assignment_alone() -> None:
     for _ in range(3):
         recent.keep(records(1))
         recent.fill(records(1, 2))
-    assert recent.take(QUEUE, 1, 2) is None
-    assert recent.take(QUEUE, 2, 1) is not None
+    assert recent.take_record(QUEUE, 1, 2) is None
+    assert recent.take_record(QUEUE, 2, 1) is not None
     assert at_hand(recent, (1, 2)) == []
     recent.fill(records(*range(10)))
     assert at_hand(recent, range(10)) == list(range(10)), "all of the room is free again"

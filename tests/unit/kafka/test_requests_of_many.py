@@ -39,7 +39,7 @@ class Thread(NamedTuple):
 
     def hand_over(self, code: int, offset: int) -> None:
         """One batch with an event of each partition."""
-        self.consumer._hand_over([Event(source, offset, code) for source in self.sources])  # type: ignore[misc]
+        self.consumer._hand_over(self.cluster.consumer, [Event(source, offset, code) for source in self.sources])  # type: ignore[misc]
 
 
 def thread_of(count: int, progress: Progress | None, start_at: str = "earliest") -> Thread:
@@ -50,7 +50,7 @@ def thread_of(count: int, progress: Progress | None, start_at: str = "earliest")
     assignment = Assignment(lane, start_at=start_at, lock_timeout=1.0)
     assignment.starts.leaders.clock = lambda: cluster.now
     consumer = ConsumerThread({"group.id": "billing-RETRY"}, [topic], lane, assignment, None)
-    consumer._consumer = cluster.consumer
+    consumer._client.consumer = cluster.consumer
     consumer.looks.due_offsets.waits = lambda: {topic: 10_000}
     return Thread(cluster, lane, consumer, assignment, [Partition(topic, number) for number in range(count)])
 
@@ -136,7 +136,7 @@ def where_the_topics_were_created_again(count: int) -> Thread:
     thread.cluster.asked.clear()
     thread.cluster.later = LOW
     for moment in (10.0, 20.0, 30.0):  # the three questions of a look
-        thread.consumer._look(moment)
+        thread.consumer._look(thread.cluster.consumer, moment)
     assert sorted(thread.lane.shorter) == thread.sources
     return thread
 
