@@ -31,7 +31,7 @@ MOST: dict[str, int] = {
     "seen": 34,
     "left": 98,
     "anew": 12,
-    "again": 56,
+    "again": 57,
     "apart": 12,
     "aside": 8,
     "alone": 7,
