@@ -19,6 +19,7 @@ from reconsume.sidecar.core.partition import (
     AWAY,
     BEHIND,
     DELAYED,
+    OUT,
     READY,
     STOPPED,
     Entry,
@@ -102,6 +103,20 @@ class LaneFacts:
     """By topic: offsets that were gone from the log before they were read, or before they were done."""
     queues: Mapping[Partition, QueueFacts] = field(default_factory=dict)
     """What waits in the queues of the main partitions; empty in a lane without queues."""
+    released_since: Mapping[Partition, int] = field(default_factory=dict)
+    """Since when (steady ms) the partitions are being given up that another instance gets."""
+
+
+class HandOver(NamedTuple):
+    """Partitions that a rebalance takes away, and what they wait for (contract 9.1).
+
+    `since_ms`: epoch ms. `in_flight`: their records that are out. `oldest_id`: the id of the oldest of them; None if
+    none is out, and only the last commit is awaited.
+    """
+
+    since_ms: int
+    in_flight: int
+    oldest_id: str | None
 
 
 class ShownLane:
@@ -121,7 +136,8 @@ class ShownLane:
             source: self._facts_of(partition, refused[source], queues, now)
             for source, partition in sorted(self._partitions.items())
         }
-        return LaneFacts(partitions, refused.total(), Counter(self._ownership.records_lost), queues)
+        lost, released = Counter(self._ownership.records_lost), self._ownership.released_since()
+        return LaneFacts(partitions, refused.total(), lost, queues, released)
 
     def _facts_of(
         self, partition: PartitionState, refused: int, queues: Mapping[Partition, QueueFacts], now: Now
@@ -192,6 +208,22 @@ class ShownLane:
             since_ms = due_ms if oldest is None or not oldest.since_ms else min(due_ms, oldest.since_ms)
             oldest = Waiting(first, reason, since_ms)
         return oldest, kept
+
+    def hand_over(self, now: Now) -> HandOver | None:
+        """Return what a rebalance waits for here; None if no partition is being given up."""
+        since = self._ownership.released_since()
+        if not since:
+            return None
+        moving = [self._partitions[source] for source in since]
+        out = [
+            entry.record
+            for partition in moving
+            for entry in partition.offsets.entries.values()
+            if entry.where is OUT and entry.record is not None
+        ]
+        oldest = min(out, key=lambda record: record.timestamp, default=None)
+        since_ms = now.wall_ms - (now.steady_ms - min(since.values()))
+        return HandOver(since_ms, len(out), None if oldest is None else oldest.id)
 
     # --- single questions -------------------------------------------------------------------------------------------
 

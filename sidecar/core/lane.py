@@ -220,7 +220,7 @@ class Lane:
 
     def release(self, partitions: Collection[Partition], done: Callable[[], None], now: Now) -> None:
         """Give partitions up in order; call `done` once all deliveries in flight are answered and committed."""
-        self.ownership.release_partitions(partitions, done)
+        self.ownership.release_partitions(partitions, done, now)
         self.tick(now)
 
     def lost(self, partitions: Collection[Partition]) -> None:

@@ -58,6 +58,7 @@ class Release(NamedTuple):
 
     partitions: frozenset[Partition]
     done: Callable[[], None]
+    since_ms: int = 0
 
 
 class Ownership:
@@ -144,7 +145,7 @@ class Ownership:
 
     # --- and go -----------------------------------------------------------------------------------------------------
 
-    def release_partitions(self, partitions: Collection[Partition], done: Callable[[], None]) -> None:
+    def release_partitions(self, partitions: Collection[Partition], done: Callable[[], None], now: Now) -> None:
         """Give partitions up in order; call `done` once all deliveries in flight are answered and committed."""
         mine, owned = self._tied(partitions), self._machines.partitions
         self._recall(mine, lost=False)
@@ -156,8 +157,13 @@ class Ownership:
                 refused.backoff.at_ms = 0  # contract 9.1: a rebalance waits for it
         if self.suspects is not None:
             self.suspects.closing([owned[source] for source in mine])
-        self._releases.append(Release(mine, done))
+        self._releases.append(Release(mine, done, now.steady_ms))
         self.check_releases()
+
+    def released_since(self) -> dict[Partition, int]:
+        """Return the partitions that are being given up, each with the steady ms since when."""
+        owned = self._machines.partitions
+        return {source: release.since_ms for release in self._releases for source in release.partitions & owned.keys()}
 
     def check_releases(self) -> None:
         """Give up the closing partitions that have nothing left to do, and report each finished release."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from reconsume.sidecar.core.ages import Wait
-from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts
+from reconsume.sidecar.core.facts import HandOver, LaneFacts, PartitionFacts
 from reconsume.sidecar.core.owned_queue import QueueFacts
 from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import Now, Partition
@@ -102,4 +102,16 @@ def keys_status(partitions: Iterable[PartitionStatus]) -> dict[str, int | None] 
         "behind": sum(one.behind_records or 0 for one in queued),
         "parked": sum(one.parked_keys or 0 for one in queued),
         "oldest_for": max((one.oldest_for for one in queued if one.oldest_for is not None), default=None),
+    }
+
+
+def hand_over_of(lanes: Iterable[HandOver | None]) -> dict[str, object] | None:
+    """Return what a rebalance waits for in all lanes together; None if it waits for nothing."""
+    waiting = [one for one in lanes if one is not None]
+    if not waiting:
+        return None
+    return {
+        "since": min(one.since_ms for one in waiting),
+        "in_flight": sum(one.in_flight for one in waiting),
+        "oldest_id": next((one.oldest_id for one in waiting if one.oldest_id is not None), None),
     }

@@ -131,6 +131,13 @@ class _Collector(Collector):
         yield gauge("not_delivered_partitions", text, ("reason",), singly(reasons))
         reasons = _by_reason(NotFetched, (wait.not_fetched for wait in waits.values()))
         yield gauge("not_fetched_partitions", "Partitions that are not fetched, by why.", ("reason",), singly(reasons))
+        released = {
+            (source.topic, str(source.number)): max(0, moment.steady_ms - since_ms) / 1000
+            for known in facts
+            for source, since_ms in known.released_since.items()
+        }
+        text = "For how long a partition that a rebalance takes away has waited for its deliveries."
+        yield gauge("hand_over_seconds", text, ("topic", "partition"), released)
         yield from self._keys(facts)
         yield from self._pace()
         yield from self._holds(facts)

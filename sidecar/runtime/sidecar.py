@@ -19,7 +19,7 @@ from reconsume.sidecar.core.pace.pace import Cause
 from reconsume.sidecar.core.pace.refusals import status_of
 from reconsume.sidecar.core.progress_codec import NEEDED
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.core.status import keys_status
+from reconsume.sidecar.core.status import hand_over_of, keys_status
 from reconsume.sidecar.delivery.push.access import Access, build_credentials
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
 from reconsume.sidecar.group_policy.controller import PolicyController
@@ -329,6 +329,7 @@ class Sidecar:
             **self._membership.status(),
             **self._pace_monitor.status(),
             "in_flight": self._dispatcher.in_flight,
+            "hand_over": hand_over_of(runner.lane.shown.hand_over(now()) for runner in self._runners),
             "files": open_files(),
             "limits": [facts._asdict() for facts in self._dispatcher.limit_facts()],
             "missing_topics": sorted(self._missing.names),

@@ -131,6 +131,22 @@ def test_partitions_change_hands_under_load_without_a_duplicate(
     assert report.retries == (running.sent + 9) // 10
 
 
+def test_a_rebalance_names_the_delivery_that_it_waits_for_and_other_partitions_do_not_wait(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    group = create_group(new_group(), PARTITIONS)
+    joined = second_joins(group, start_service, start_sidecar, {"lock_timeout": "30s"})
+    hand_over = joined.first.until(lambda: joined.first.status()["hand_over"], 20, "a rebalance waits")
+    ids = {delivery.id for delivery in joined.service.ledger.deliveries() if delivery.answered is None}
+    assert 0 < hand_over["in_flight"] <= HELD, "what stays does not wait"
+    assert hand_over["oldest_id"] in ids
+    waits = [line for line in joined.first.metrics().splitlines() if line.startswith("reconsume_hand_over_seconds{")]
+    assert len(waits) > 0
+    joined.let_go.set()
+    joined.first.until(lambda: joined.first.status()["hand_over"] is None, 20, "it waits no more")
+    joined.second.until(lambda: len(owned(joined.second)) == PARTITIONS // 2, 20, "the second has half")
+
+
 @pytest.mark.long  # sim/test_group_sim.py tells it in every run, and the next but one
 def test_an_answer_for_an_earlier_assignment_is_dropped_although_the_partition_came_back(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar

@@ -107,6 +107,13 @@ def stalled(world: World) -> None:
     assert world.sample("reconsume_undelivered_seconds", topic="orders", partition="0") >= 60
 
 
+def given_up_for_another(world: World) -> None:
+    world.give(world.main, "orders", fresh("orders"))
+    earlier = START._replace(steady_ms=START.steady_ms - 7_000)
+    world.main.release([Partition("orders", 0)], lambda: None, earlier)
+    assert world.sample("reconsume_hand_over_seconds", topic="orders", partition="0") >= 7
+
+
 def behind_a_key(world: World) -> None:
     world.queue("orders", queued("orders", 0, b"a"), queued("orders", 1, b"a"))
 
@@ -179,6 +186,7 @@ MOVES: dict[str, Move] = {
     "not_delivered_partitions": on_hold,
     "not_fetched_partitions": nothing_is_due,
     "outage": lambda world: delivered(world, NotSent("connection-refused")),
+    "hand_over_seconds": given_up_for_another,
     "blocked_keys": behind_a_key,
     "behind_records": behind_a_key,
     "parked_keys": lambda world: world.queue("orders", parked("orders", 0, b"a")),
