@@ -117,7 +117,7 @@ def read_query(request: Request, known: Sequence[str]) -> dict[str, str]:
 def read_state(text: str | None) -> State | None:
     """Return the state; None if none is given. Raises RefusedError if it does not exist."""
     try:
-        return None if text is None else State(text)
+        return None if text is None else State(text.upper())
     except ValueError:
         raise RefusedError(f"state must be {', '.join(State)}.") from None
 

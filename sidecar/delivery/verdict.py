@@ -57,8 +57,10 @@ WORDS = frozenset({"commit", "retry", "postpone", "dead-letter"})
 
 # Kinds of what looks like a verdict and is none; labels of `reconsume_odd_verdicts_total`.
 HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG = "header", "unknown-word", "not-json", "encoded", "too-long"
-UNKNOWN_ID, NO_ID, DELAY, EXPIRES, HTML = "unknown-id", "no-id", "delay", "expires", "html"
-ODD_KINDS = (HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG, UNKNOWN_ID, NO_ID, DELAY, EXPIRES, HTML)
+UNKNOWN_ID, NO_ID, DELAY, EXPIRES, HTML, ACCEPTED = "unknown-id", "no-id", "delay", "expires", "html", "accepted"
+ODD_KINDS = (HEADER, UNKNOWN_WORD, NOT_JSON, ENCODED, TOO_LONG, UNKNOWN_ID, NO_ID, DELAY, EXPIRES, HTML, ACCEPTED)
+ACCEPTED_STATUS = 202
+"""A service that answers so may still have the work before it, and the record is done: it is counted as odd."""
 
 # A service that asks for no pause at all is still overloaded. Without a minimum the same request comes back at once.
 SHORTEST_THROTTLE_MS = 100
@@ -187,6 +189,8 @@ def verdict_from_response(
     if isinstance(said, Unreadable):
         return unreadable(said, rules) or OddAnswer(status_of(status, noted, rules, wall), (said.kind,))
     if said.verdict is None:
+        if status == ACCEPTED_STATUS and said.produce is None:
+            return OddAnswer(COMMITTED, (ACCEPTED,))
         return without_verdict(said, rules) or status_of(status, noted, rules, wall)
     return meaning_of(said, rules)
 

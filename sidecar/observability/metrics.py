@@ -39,6 +39,7 @@ ODD_KINDS = (
     "delay",
     "expires",
     "html",
+    "accepted",
 )
 """The kinds of `reconsume_odd_verdicts_total`; each starts at 0. A test compares them with those of the push client."""
 REASONS = frozenset(

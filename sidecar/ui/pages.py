@@ -89,6 +89,7 @@ class Pages:
         """Filter the records of the view by state, level, topic, reason."""
         fields = fields_of(request.query_params, ("state", "level", "topic", "reason", "cursor"))
         state = fields.get("state", str(State.WAITING_RETRY))
+        state = state.upper() if state.upper() in list(State) else state
         filters = Filters(
             State(state) if state in list(State) else None,
             fields.get("level"),

@@ -28,14 +28,6 @@ JOURNEY = ("at", "state", "times", "after", "waits", "reason", "text", "who", "l
 """What tells the story stands first: a narrow terminal leaves out columns from the end."""
 CUT = ("reason", "text", "instance")
 """Columns of long texts, which a narrow table cuts."""
-WORDS = {
-    State.WAITING_RETRY: "waiting",
-    State.COMMIT: "done",
-    State.DLQ: "dead letter",
-    State.REDRIVEN: "redriven",
-    State.DISMISSED: "dismissed",
-}
-"""The states as tables have them, and the dashboard."""
 TIMES = ("due", "last_failed_at", "first_failed_at", "minute", "at", "updated_at", "timestamp", "oldest_at")
 OPTIONAL = ("due", "state")
 """Facts that a record need not have."""
@@ -76,7 +68,7 @@ def row_of(value: bytes) -> dict[str, Any]:
 
 
 def for_people(row: Row, form: Format, retried: Retried | None = None) -> Row:
-    """Return the row; for a table with its times and state in readable form. All other formats keep it as it is in the
+    """Return the row; for a table with its times in readable form. All other formats keep it as it is in the
     topic. `retried`: of an ordered group, whose records wait in the queues of their keys, what is retried in place."""
     if form is not Format.TABLE:
         return row
@@ -103,9 +95,7 @@ def tried_of(row: Row, retried: Retried) -> Blocking | None:
 def shown(row: Row, key: str) -> object:
     """Return a field of a row for people. Of the records of the view, only those that wait are due."""
     value, state = row[key], str(row.get("state") or "")
-    if key == "state":
-        return WORDS[State(state)] if state in WORDS else value
-    if key == "due" and state in WORDS and (state != State.WAITING_RETRY or not value):
+    if key == "due" and state in list(State) and (state != State.WAITING_RETRY or not value):
         return "parked" if state == State.WAITING_RETRY else ""
     return moment(value) if key in TIMES and isinstance(value, int) else value
 

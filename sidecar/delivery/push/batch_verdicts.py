@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from reconsume.sidecar.core.outcome import Outcome, output_refused
+from reconsume.sidecar.core.outcome import COMMITTED, Outcome, output_refused
 from reconsume.sidecar.core.record import Record
 from reconsume.sidecar.delivery.verdict import (
+    ACCEPTED,
+    ACCEPTED_STATUS,
     MISSING,
     NO_ID,
     OTHER,
@@ -130,6 +132,8 @@ def read_answer(
         return _listed(entries, ids, rules) or OddAnswer(
             UNREADABLE if type_of(noted) == OUR_TYPE else _by_status(status, noted, rules, wall), (NO_ID,)
         )
+    if status == ACCEPTED_STATUS:
+        return OddAnswer(COMMITTED, (ACCEPTED,))
     return _by_status(status, noted, rules, wall)
 
 

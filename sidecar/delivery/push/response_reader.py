@@ -18,6 +18,7 @@ from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefuse
 from reconsume.sidecar.delivery.push.failure_text import explained, kind_of, says_why
 from reconsume.sidecar.delivery.push.repeated_length import without_repeated_length
 from reconsume.sidecar.delivery.verdict import (
+    ACCEPTED_STATUS,
     CONTENT_ENCODING,
     CONTENT_TYPE,
     HTML,
@@ -152,7 +153,8 @@ class ResponseReader:
         if outcome is None:
             return self._outcome_of_unfinished(data, size)
         if self.keep_alive:
-            if not self._noted and not self._html and self._received == len(data) <= LONGEST_PLAIN:
+            is_odd = self._html or self._status == ACCEPTED_STATUS
+            if not self._noted and not is_odd and self._received == len(data) <= LONGEST_PLAIN:
                 self._remember(data, outcome)
             self._restart()
         return outcome
@@ -212,7 +214,7 @@ class ResponseReader:
         self._plain[answer] = outcome
 
     def _judge(self) -> Judged:
-        if not self._noted and 200 <= self._status < 300:
+        if not self._noted and 200 <= self._status < 300 and (self._html or self._status != ACCEPTED_STATUS):
             if self._html:
                 self._odd((HTML,))
             return COMMITTED

@@ -69,7 +69,7 @@ def test_list_prints_what_waits_one_view_value_a_line(call: Call, kafka: Broker,
     assert rows(call("list", "--due-before", "10s")) == []
     assert len(rows(call("list", "--due-before", "2m", "--topic", "orders"))) == 3
     table = call("list", "-o", "table", COLUMNS="200").stdout
-    assert ("orders:0:1" in table, " waiting " in table, "+00:00" in table) == (True, True, False)
+    assert ("orders:0:1" in table, " WAITING_RETRY " in table, "+00:00" in table) == (True, True, False)
     assert "+00:00" in call("list", "-o", "table", "--wide", COLUMNS="200").stdout
 
 

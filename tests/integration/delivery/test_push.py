@@ -195,8 +195,28 @@ def test_a_page_of_html_with_a_2xx_is_done_counted_each_time_and_named_once(
 
 
 @pytest.mark.parametrize(
+    "accepted",
+    [
+        stub.answer(202),
+        stub.answer(202, "Content-Type: application/json", body=b'{"job": 7}'),
+        stub.answer(202, "Content-Type: text/plain", body=b"later"),
+    ],
+)
+def test_a_202_without_a_verdict_is_done_counted_each_time_and_named_once(
+    accepted: Behaviour, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING", "reconsume.verdict"):
+        assert odd(accepted, 3) == {"accepted": 3}
+    [line] = [record.getMessage() for record in caplog.records if record.name == "reconsume.verdict"]
+    assert line.startswith("a response for orders has the status 202 and no verdict")
+
+
+@pytest.mark.parametrize(
     "behaviour",
     [
+        stub.answer(202, "Reconsume-Verdict: commit"),
+        stub.answer(202, "Content-Type: application/json", body=b'{"verdict": "commit"}'),
+        stub.answer(201),
         stub.answer(200, PAGE, body=b"ok"),
         stub.answer(200, PAGE, body=b" \n"),
         stub.answer(204, PAGE),
@@ -205,6 +225,6 @@ def test_a_page_of_html_with_a_2xx_is_done_counted_each_time_and_named_once(
         stub.answer(200, PAGE, "Content-Encoding: gzip", body=b"\x1f\x8b<"),
     ],
 )
-def test_what_a_framework_labels_as_html_is_no_page(behaviour: Behaviour) -> None:
+def test_a_202_with_a_verdict_and_what_a_framework_labels_as_html_are_not_odd(behaviour: Behaviour) -> None:
     """Given a plain "ok" as HTML, no body, or a verdict, then nothing is odd about it."""
     assert odd(behaviour, 2) == {}
