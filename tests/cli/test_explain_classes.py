@@ -70,6 +70,7 @@ def explained(tmp_path: Path, reason: str, *sets: str) -> tuple[list[str], list[
             "",
         ),
         ("released", PULL, ["0s", "0s", "0s", "0s"], "waits for no ladder"),
+        ("released", PULL, ["0s", "0s", "0s", "0s"], ""),
         ("lease-expired", PULL, ["0s", "0s", "0s", "0s"], "waits for no ladder"),
     ],
 )
