@@ -10,18 +10,16 @@ import subprocess
 import sys
 import textwrap
 from datetime import UTC, timedelta, timezone
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from reconsume.sidecar import ui
 from reconsume.sidecar.cli.acls import PLAN_COLUMNS as ACLS
 from reconsume.sidecar.cli.dlq.rows import CUT as CUT_OF_LETTERS
 from reconsume.sidecar.cli.dlq.rows import LIST as LETTERS
-from reconsume.sidecar.cli.retries.rows import CUT, JOURNEY, STATS, WORDS
+from reconsume.sidecar.cli.retries.rows import CUT, JOURNEY, STATS
 from reconsume.sidecar.cli.retries.rows import LIST as RETRIES
 from reconsume.sidecar.cli.terminal.output import (
     Format,
@@ -37,6 +35,7 @@ from reconsume.sidecar.cli.terminal.output import (
 from reconsume.sidecar.cli.topics import PLAN_COLUMNS as TOPICS
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.dlq.letters import Eligibility
+from reconsume.topics.events import State
 
 ID = "orders-of-a-long-name.prod:3:1024"
 TABLES = {
@@ -78,7 +77,7 @@ def test_the_id_of_each_row_can_be_copied_at_any_width(
     assert shown | told == set(TABLES[name]), "what is left out is named"
 
 
-STATES = [*WORDS.values(), *Eligibility]
+STATES = [*State, *Eligibility]
 
 
 def lines_of(columns: tuple[str, ...], cut: tuple[str, ...], width: int, row: dict[str, object]) -> list[str]:
@@ -106,7 +105,7 @@ def test_a_dead_letter_is_one_line_with_its_state_its_time_and_the_beginning_of_
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("name", ["retries list", "journey"])
-@pytest.mark.parametrize("state", WORDS.values())
+@pytest.mark.parametrize("state", State)
 def test_a_record_in_retry_is_one_line(state: str, name: str, width: int) -> None:
     columns, at = tuple(TABLES[name]), clock(wall() - 86_400_000)
     told = f"{at[5:10]} {at[11:16]}" if at[:4] == clock(wall())[:4] else at[:10]
@@ -122,11 +121,6 @@ def test_a_records_own_text_is_no_time_whatever_it_looks_like() -> None:
     assert cells_of(("a", "b"), [{"a": told, "b": clock(0)}], brief=True) == [[told, "1970-01-01"]]
     assert cells_of(("b",), [{"b": clock(0)}], brief=False) == [["1970-01-01T00:00:00+00:00"]]
     assert clock(0) == "1970-01-01T00:00:00Z"
-
-
-def test_tables_and_the_dashboard_have_the_same_words_for_the_states() -> None:
-    words = (Path(ui.__file__).parent / "templates" / "words.html").read_text(encoding="utf-8")
-    assert [state for state, word in WORDS.items() if f'"{state}": "{word}"' not in words] == []
 
 
 def test_empty_columns_go_first_and_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
