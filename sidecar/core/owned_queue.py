@@ -377,7 +377,7 @@ class OwnedQueue:
             return
         at_rest = {e.offset for e in self.ledger.entries() if e.phase in (Phase.QUEUED, Phase.REQUESTED)}
         late = {copy.offset for copy in (*self.ledger.early.values(), *self.ledger.later.values())}
-        away = {e.offset for e in queue.offsets.entries.values() if e.where is AWAY}
+        away = {offset for offset, e in queue.offsets.entries.items() if e.where is AWAY}
         ensure(
             away == at_rest | late,
             f"{queue.source} has away what waits in it, and nothing else: {away} {at_rest} {late}",

@@ -154,6 +154,11 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     tried: TriedRecord | None = None
 
 
+IN_QUEUE = Entry(-1, AWAY)
+"""The entry of each offset of a queue that has begun and was never read into memory: its ledger knows all about it, so
+thousands share this one (contract 13.3). It never changes; `begin` replaces it by one of the offset's own."""
+
+
 class Kind(NamedTuple):
     """What a partition is. `delay_ms`: of its level; 0 on the ready topic and a queue, None on a main topic.
 
@@ -256,7 +261,7 @@ class Offsets:
 
     def to_reread(self) -> Iterator[int]:
         """Yield the offsets that are to be read again, ascending: those that a hold keeps back are not."""
-        return (e.offset for e in self.entries.values() if e.where is AWAY and not e.hold)
+        return (offset for offset, e in self.entries.items() if e.where is AWAY and not e.hold)
 
     def held_away(self) -> Iterator[Entry]:
         """Yield the entries that an operator's hold keeps back by their offsets alone. Slow."""
@@ -331,6 +336,8 @@ class Offsets:
             entry = self.entries.get(offset)
             if entry is None or entry.where is not AWAY or entry.hold:
                 return None
+            if entry is IN_QUEUE:
+                entry = self.entries[offset] = Entry(offset, AWAY)
             entry.record = record
             self.move(entry, where)
             return entry
@@ -341,7 +348,7 @@ class Offsets:
                 self.inherited = NONE
             if is_done:
                 return None
-        entry = self.entries[offset] = Entry(offset, where, record)
+        entry = self.entries[offset] = IN_QUEUE if where is AWAY else Entry(offset, where, record)
         self.order.append(offset)
         self.counts[where] += 1
         return entry
@@ -420,7 +427,7 @@ class Offsets:
         """Raise BrokenInvariantError if an invariant does not hold."""
         order, counts = list(self.order), [0] * len(Where)
         for offset, entry in self.entries.items():
-            ensure(offset == entry.offset, f"{offset} stands under its own offset")
+            ensure(entry is IN_QUEUE or offset == entry.offset, f"{offset} stands under its own offset")
             counts[entry.where] += 1
             has_record = entry.where not in (AWAY, CALLED_OFF)
             ensure(
@@ -428,6 +435,7 @@ class Offsets:
                 f"{offset} has a record, or is away",
             )
             ensure(entry.where is AWAY or not entry.hold or entry.where is STOPPED, f"{offset} is held where it waits")
+        ensure(IN_QUEUE.where is AWAY and IN_QUEUE.record is None, "the entry that queues share never changes")
         ensure(counts == self.counts, f"the counts are those of the entries: {counts}, and not {self.counts}")
         ensure(order == sorted(set(order)), "offsets begin in ascending order")
         ensure(list(self.entries) == [offset for offset in order if offset in self.entries], "each has begun in order")
