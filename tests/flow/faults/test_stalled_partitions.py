@@ -23,6 +23,12 @@ def undelivered_for(sidecar: SidecarProcess, topic: str) -> dict[int, float]:
     return {one["partition"]: one["undelivered_for"] for one in partitions if one["topic"] == topic}
 
 
+def reasons(sidecar: SidecarProcess, topic: str) -> dict[int, tuple[str | None, str | None]]:
+    """By partition, why its oldest waiting record is not delivered, and why it is not fetched."""
+    partitions = sidecar.status()["partitions"]
+    return {one["partition"]: (one["not_delivered"], one["not_fetched"]) for one in partitions if one["topic"] == topic}
+
+
 def metric(sidecar: SidecarProcess, name: str, topic: str, number: int) -> float:
     return sidecar.metric(f'reconsume_{name}{{partition="{number}",topic="{topic}"}}')
 
@@ -46,6 +52,8 @@ def test_an_open_transaction_of_another_program_on_a_main_topic_is_seen(
     sidecar.until(lambda: undelivered_for(sidecar, group.main).get(0, 0) > OLD, 60, "the partition is old")
     assert undelivered_for(sidecar, group.main)[1] == 0
     assert metric(sidecar, "undelivered_seconds", group.main, 0) > OLD
+    assert reasons(sidecar, group.main) == {0: ("unread", "transaction"), 1: (None, None)}
+    assert sidecar.metric('reconsume_not_fetched_partitions{reason="transaction"}') == 1
     assert metric(sidecar, "progress_lag", group.main, 0) == 2
     foreign.abort_transaction(30)
     sidecar.until(lambda: undelivered_for(sidecar, group.main).get(0) == 0, 60, "it is delivered again")
@@ -69,6 +77,8 @@ def test_a_partition_whose_first_record_fails_in_place_forever_is_seen(
     sidecar.until(lambda: undelivered_for(sidecar, group.main).get(0, 0) > OLD, 60, "the partition is old")
     assert undelivered_for(sidecar, group.main)[1] == 0
     assert metric(sidecar, "undelivered_seconds", group.main, 0) > OLD
+    assert reasons(sidecar, group.main)[0][0] == "retried"
+    assert sidecar.metric('reconsume_not_delivered_partitions{reason="retried"}') == 1
 
 
 def test_a_hold_and_its_release_leave_a_failing_record_as_old_as_it_was(
@@ -89,6 +99,7 @@ def test_a_hold_and_its_release_leave_a_failing_record_as_old_as_it_was(
     held = for_group(tmp_path, group, "hold", "--key", "ada", "--for", "1h", "--why", "looking", "--yes", **command)
     assert held.exit_code == 0, held.stderr
     sidecar.until(lambda: undelivered_for(sidecar, group.main).get(0) == 0, 60, "it is held, and does not wait")
+    assert reasons(sidecar, group.main)[0][0] == "held"
     before = len(service.ledger.deliveries())
     released = for_group(tmp_path, group, "release", "--all", "--yes", **command)
     assert released.exit_code == 0, released.stderr
