@@ -99,7 +99,7 @@ class FollowedLog:
         self._missing_since: int | None = clock().steady_ms
         """Since when the log lacks a heartbeat of this instance (steady ms). None: it has one, or that was logged."""
 
-    def begin_again(self) -> ControlState:
+    def forget_positions(self) -> ControlState:
         """Note that the log is read from its first record, and return what it said before.
 
         It may be another log. A decision that is not said again is not carried out.
@@ -327,7 +327,7 @@ class PolicyController:
 
     def _take(self, news: PolicyUpdate) -> None:
         if news.begun:
-            self._begin_again()
+            self._forget_positions()
         self.owner = self.owner or news.owner
         if news.counted:
             self._counted.set()
@@ -349,8 +349,8 @@ class PolicyController:
             self.own.keep_written(state.settings, needed, self._log.now())
             self._note_obeyed()
 
-    def _begin_again(self) -> None:
-        before = self._log.begin_again()
+    def _forget_positions(self) -> None:
+        before = self._log.forget_positions()
         self.obeys = None  # its offsets are those of the log before
         self.holds.begin(self._log.state.holds)
         self.own.forget_sent()

@@ -201,13 +201,13 @@ class PostWriter(threading.Thread):
         """Run transactions until these posts are written or have failed, or Kafka refuses some of them."""
         entries, unnamed = [job.entry for job in jobs], 0
         while jobs:
-            if self._supply.look_up_unlisted(entries):
+            if self._supply.targets.look_up_unlisted(entries):
                 if time.monotonic() < end and not self._stopping.wait(AGAIN_AFTER):
                     continue
                 _fail(jobs, Failure(NotWrittenError, "nothing was written: Kafka does not tell of the group's topics"))
                 return None
             # An operator must repair these first, so trying again would be in vain.
-            if missing := self._supply.missing_targets(entries):
+            if missing := self._supply.targets.missing_targets(entries):
                 return by_number(entries, missing)
             started = time.monotonic()
             refused, label = self._try(jobs, entries)
@@ -229,7 +229,7 @@ class PostWriter(threading.Thread):
         producer = self._supply.usable()
         if producer is None:  # stopped before there was one
             return {}, "unknown"
-        outcome = outcome_of(lambda: producer.write(entries, self._supply.partitions))
+        outcome = outcome_of(lambda: producer.write(entries, self._supply.targets.partitions))
         if isinstance(outcome, Aborted):
             return self._after_abort(entries, outcome), "aborted"
         if isinstance(outcome, OutcomeUnknown):
@@ -250,7 +250,7 @@ class PostWriter(threading.Thread):
             return {}
         text = "a transaction of %s was aborted: %s"
         self._supply.warn("transaction-aborted", text, plural(len(entries), "post"), aborted, about=aborted.about)
-        self._supply.refused(aborted.refusals)
+        self._supply.targets.refused(aborted.refusals)
         if not aborted.refusals:
             self._stopping.wait(AGAIN_AFTER)
         return by_number(entries, aborted.refusals)

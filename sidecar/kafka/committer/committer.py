@@ -176,12 +176,12 @@ class Committer(threading.Thread):
         membership = self._assignment.membership
         if membership is None or (fenced := _fenced(batch, membership)):
             return _without(batch, fenced if membership is not None else frozenset(batch.commits)), "fenced"
-        if self._supply.look_up_unlisted(batch.entries):
+        if self._supply.targets.look_up_unlisted(batch.entries):
             self._stopping.wait(AGAIN_AFTER)
             return None, "refused"
-        if refusals := self._supply.missing_targets(batch.entries):
+        if refusals := self._supply.targets.missing_targets(batch.entries):
             return _refused(batch, refusals), "refused"
-        partitions = self._supply.partitions
+        partitions = self._supply.targets.partitions
         offsets = offsets_of(written)
         outcome = outcome_of(lambda: producer.commit(batch.entries, offsets, membership.metadata, partitions))
         if isinstance(outcome, Aborted):
@@ -217,7 +217,7 @@ class Committer(threading.Thread):
             text = "Kafka refuses %d of %s: %s"
             counts = len(aborted.refusals), plural(len(batch.entries), "record")
             self._supply.warn("copies-refused", text, *counts, aborted, about=aborted.about)
-            self._supply.refused(aborted.refusals)
+            self._supply.targets.refused(aborted.refusals)
             return _refused(batch, aborted.refusals)
         if aborted.metadata_too_long and batch.padded:
             return CommitResult(batch, committed=False, too_long=True)

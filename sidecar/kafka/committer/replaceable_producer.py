@@ -1,4 +1,4 @@
-"""Hold the current transactional producer and replace it when it is unusable; cache which topics exist.
+"""Hold the current transactional producer and replace it when it is unusable.
 
 A producer that is unusable or stuck is replaced by a new one with the same transactional id. That ends what the old one
 has under way. The callers know what a transaction means.
@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from math import inf
 
 from confluent_kafka import KafkaError, KafkaException
 
-from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
-from reconsume.sidecar.hints import ABSENT
 from reconsume.sidecar.kafka.blocking_calls import CallTimeoutError
 from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
 from reconsume.sidecar.kafka.committer.record_form import STRONGEST, Change, RecordForm
-from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics, State
-from reconsume.sidecar.kafka.committer.transaction import TransactionalProducer
+from reconsume.sidecar.kafka.committer.target_topics import TargetTopics
+from reconsume.sidecar.kafka.committer.transaction import LOOK_LIMIT, Targets, TransactionalProducer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted
 from reconsume.sidecar.kafka.credentials.new_client import refuse
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
-from reconsume.topics.transition_records import Copy
 
 REBUILD_EVERY, REBUILD_MOST = 0.2, 5.0
 """Seconds between two tries to make a new producer while the cluster is unreachable, and at most where it refuses one.
@@ -34,8 +30,6 @@ IDS = 8
 an id may still have an effect: it cannot end because a partition has too few replicas in sync, or its offsets may come
 late. By the time that an id's turn comes again, that is over. After a crash under another id than the first, which a
 successor of the same name does not use, Kafka ends an open transaction after its timeout."""
-LOOK_EVERY = 1.0
-"""Seconds between two requests for the topics, for those that are missing or for all."""
 
 _LOG = logging.getLogger("reconsume.committer")
 
@@ -60,23 +54,14 @@ class ReplaceableProducer:
         """How many producers were made."""
         self.replaced = 0
         """How many producers have been replaced."""
-        self.partitions: dict[str, int] = {}
-        """The number of partitions of each topic that a record was written to, by the last look at it."""
-        self.refusing = RefusingPartitions()
-        """The target partitions that refuse records."""
-        self.denied = RefusingTopics()
-        """The target topics that exist and refuse records."""
         self.last_error = ""
         self.credentials = credentials
-        self._config, self._outputs = config, outputs
+        self.targets = TargetTopics(self._look_up_topics, self.warn, outputs)
+        self._config = config
         self._form = RecordForm(config)
         self._id_index = 0
         """The index of the transactional id in use, below IDS."""
         self._stopping = stopping
-        self._looked_at = -LOOK_EVERY
-        self._named: Set[str] = frozenset()
-        self._absent: Set[str] = frozenset()
-        """The topics that did not exist at the last look at them."""
 
     def replace(self) -> None:
         """Make a new producer. The old one may have a call under way.
@@ -191,145 +176,20 @@ class ReplaceableProducer:
         if self.producer is not None and not self.credentials.apply_to(self.producer):
             self.replace()
 
-    def look_up_unlisted(self, entries: Sequence[SettledRecord]) -> bool:
-        """Ask Kafka for the topics of these entries' copies that are not known yet; return whether some still are not.
-
-        Nothing can be written to those yet. Topics of outputs are never asked for: their service chose the names.
-        """
-        wanted = _topics_of_copies(entries)
-        if wanted <= self.partitions.keys() | self._absent:
-            return False
-        self.refresh_topics(wanted)
-        return not wanted <= self.partitions.keys() | self._absent
-
-    def look_up_missing(self, wanted: Set[str]) -> Set[str]:
-        """Ask Kafka for the wanted topics that are not known to exist; return and name those that are missing.
-
-        A transaction with them would only wait and fail.
-        """
-        if wanted <= self.partitions.keys():
-            return frozenset()
-        self.refresh_topics(wanted - self.partitions.keys())
-        missing = wanted & self._absent
-        if missing - self._named:  # one warning for each topic, not at every try
-            self.warn(
-                "copies-wait",
-                "records wait for topics that are missing, or not for this user to see: %s",
-                ", ".join(sorted(missing)),
-            )
-        self._named = (self._named | missing) - self.partitions.keys()
-        return missing
-
-    def refresh_topics(self, names: Set[str] = frozenset(), *, anew: bool = False) -> None:
-        """Ask Kafka for these topics, and those that refuse records, at most once a second unless `anew`.
-
-        What was known stays as it is where Kafka does not answer: silence never means that a topic is missing.
-        """
-        if self.producer is None or (not anew and time.monotonic() - self._looked_at < LOOK_EVERY):
-            return
-        self._looked_at = time.monotonic()
-        asked = names | self.refusing.topics
-        outputs = {name for name in asked if self._outputs is not None and self._outputs.allowed.allows(name)}
-        wanted, states = asked - outputs, self._output_states()
-        known = self.partitions.keys() | self._absent
-        targets = self.producer.look_up_topics([*sorted(wanted - known), *sorted(wanted & known)])
-        if unknown := wanted - known - targets.states.keys() - targets.absent:
-            self.warn("topics-unlisted", "Kafka does not tell of the topics yet: %s", ", ".join(sorted(unknown)))
-        self._absent = (self._absent - targets.states.keys()) | targets.absent
-        self.partitions |= {name: len(states) for name, states in targets.states.items()}
-        for name in targets.absent:
-            self.partitions.pop(name, None)
-        absent_topics = targets.absent | (outputs - states.keys())
-        self.refusing.looked({**self.refusing.known, **targets.states, **states}, absent_topics)
-
-    def missing_targets(self, entries: Sequence[SettledRecord]) -> tuple[Refusal, ...]:
-        """Return a refusal for each entry with which a transaction would only wait and fail.
-
-        Its topic does not exist or refused records a moment ago, or its partition did and has not changed since.
-        """
-        wanted = _topics_of_copies(entries)
-        if self.refusing:
-            # Before the topics are looked up: the transaction goes by the same list.
-            self.refresh_topics(wanted)
-        missing = self.look_up_missing(wanted)
-        refusals = [
-            Refusal(entry, "topic", f"topic {copy.topic} is {ABSENT}", copy.topic)
-            for entry in (entries if missing else ())
-            for copy in entry.own_writes
-            if copy.topic in missing
-        ]
-        exact = [(entry, copy) for entry in entries for copy in entry.own_writes if copy.exact]
-        if narrow := [(entry, copy) for entry, copy in exact if self._lacks_partition(copy)]:
-            self.refresh_topics({copy.topic for _, copy in narrow})
-            refusals += [
-                Refusal(entry, "topic", f"topic {copy.topic} has no partition {copy.spread}", copy.topic)
-                for entry, copy in narrow
-                if self._lacks_partition(copy)
-            ]
-        refusals += self._missing_outputs(entries)
-        if self.denied:
-            why = {copy.topic: self.denied.why(copy.topic) for entry in entries for copy in entry.writes}
-            refusals += [
-                Refusal(entry, "topic", why[copy.topic], copy.topic)
-                for entry in entries
-                for copy in entry.writes
-                if why[copy.topic]
-            ]
-        if self.refusing:
-            where = [(entry, self.refusing.refuses(copy)) for entry in entries for copy in entry.writes]
-            refusals += [Refusal(entry, "partition", f"{name} takes no records", name) for entry, name in where if name]
-        return tuple(refusals)
-
-    def _missing_outputs(self, entries: Sequence[SettledRecord]) -> Iterator[Refusal]:
-        """Yield a refusal for each output whose topic or partition was there when its response was read, and is gone.
-
-        The transaction goes by the partitions that are taken over here.
-        """
-        outputs = [(entry, copy) for entry in entries if entry.outputs for copy in entry.output_writes]
-        states = self._output_states() if outputs else {}
-        existing = {copy.topic: states[copy.topic] for _, copy in outputs if copy.topic in states}
-        self.partitions |= {topic: len(partitions) for topic, partitions in existing.items()}
-        self.refusing.known |= existing
-        for entry, copy in outputs:
-            if copy.topic not in existing:
-                yield Refusal(entry, "topic", f"topic {copy.topic} is missing", copy.topic)
-            elif copy.exact and self._lacks_partition(copy):
-                yield Refusal(entry, "topic", f"topic {copy.topic} has no partition {copy.spread}", copy.topic)
-
-    def _output_states(self) -> Mapping[str, list[State]]:
-        return {} if self._outputs is None else self._outputs.states
-
-    def _lacks_partition(self, copy: Copy) -> bool:
-        """Return whether an exact copy is for a partition that its topic does not have."""
-        return copy.spread >= self.partitions.get(copy.topic, copy.spread + 1)
-
-    def refused(self, refusals: Iterable[Refusal]) -> None:
-        """Take in why a transaction was aborted.
-
-        A topic may have been deleted or may not be written, or a partition may refuse records.
-        """
-        abouts = {(refusal.about, refusal.where): refusal.reason for refusal in refusals}
-        if any(about != "record" for about, _ in abouts):
-            if self._outputs is not None:
-                self._outputs.look_soon()
-            self.refresh_topics({where.partition("[")[0] for _, where in abouts}, anew=True)
-        for (about, where), reason in abouts.items():
-            if about == "partition":
-                self.refusing.refuse(where)
-            elif about == "topic" and where in self.partitions:
-                self.denied.refuse(where, reason)
-
     def topics(self, wanted: Set[str]) -> frozenset[str] | None:
         """Return which of these topics are missing; None if Kafka does not tell of all. Blocks; for any thread."""
-        producer = self.producer
-        targets = None if producer is None else producer.look_up_topics(sorted(wanted), inf)
-        return None if targets is None or wanted - targets.states.keys() - targets.absent else targets.absent
+        topics = self._look_up_topics(sorted(wanted), inf)
+        return None if topics is None or wanted - topics.states.keys() - topics.absent else topics.absent
 
     def partition_counts(self, wanted: Set[str]) -> dict[str, int]:
         """Return how many partitions these topics have, as far as Kafka tells. Blocks; for any thread."""
-        producer = self.producer
-        targets = None if producer is None else producer.look_up_topics(sorted(wanted), inf)
-        return {} if targets is None else {topic: len(states) for topic, states in targets.states.items()}
+        topics = self._look_up_topics(sorted(wanted), inf)
+        return {} if topics is None else {topic: len(states) for topic, states in topics.states.items()}
+
+    def _look_up_topics(self, names: Sequence[str], within: float = LOOK_LIMIT) -> Targets | None:
+        """Return what Kafka says of topics; None while there is no producer."""
+        producer = self.producer  # another thread may replace it
+        return None if producer is None else producer.look_up_topics(names, within)
 
     def answers(self) -> bool:
         """Whether the cluster answers. Blocks."""
@@ -344,11 +204,6 @@ class ReplaceableProducer:
         # Errors as text: a handler may keep what it is given, and an error holds the records of its transaction.
         said = [str(one) if isinstance(one, BaseException) else one for one in args]
         _LOG.warning(text, *said, extra={"event": event, "about": about})
-
-
-def _topics_of_copies(entries: Iterable[SettledRecord]) -> set[str]:
-    """Return the topics of what we write ourselves: copies and events, and no outputs."""
-    return {copy.topic for entry in entries for copy in entry.own_writes}
 
 
 def _cannot_end(failure: KafkaException | CallTimeoutError) -> bool:

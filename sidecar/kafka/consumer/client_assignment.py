@@ -79,6 +79,8 @@ class ClientAssignment:
 
     def reconcile_fetches(self, consumer: Consumer, owned_partitions: Mapping[Key, OwnedPartition]) -> None:
         """Pause and resume the partitions that the client fetches otherwise than they should be."""
+        if not self._unsettled:  # as nearly always
+            return
         unsettled, self._unsettled = self._unsettled, set()
         paused, resumed = list[TopicPartition](), list[TopicPartition]()
         for source in unsettled:

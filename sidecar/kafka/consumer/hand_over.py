@@ -115,10 +115,10 @@ class HandOver:
             elif owned is not None and error is not None:
                 _take_end(runs, key, owned, message.offset() or 0, told=key[0] in levels)
             elif owned is not None:
-                run = runs.get(key)
-                if run is None or run.epoch != owned.epoch:
+                run, epoch = runs.get(key), owned.wanted.epoch
+                if run is None or run.epoch != epoch:
                     run = _begin_run(runs, key, owned)
-                record = to_record(message, owned.partition, owned.epoch, reading)
+                record = to_record(message, owned.partition, epoch, reading)
                 owned.last = record.offset
                 run.records.append(record)
                 weight += record.weight

@@ -112,7 +112,7 @@ class RecordReads:
             self._doubts.pop((queue, offset), None)
         self.recent.forget(queue)
 
-    def begin_again(self) -> None:
+    def forget_positions(self) -> None:
         """Take note that the client is another one."""
         self._at.clear()
 

@@ -271,7 +271,7 @@ class QueueThread(threading.Thread):
         is_idle = all(not reading.presence.exists for reading in self._readings.values())
         if is_idle:
             self._clients.keep_up()
-        if is_idle or not self._clients.are_ready(self._follow_again):
+        if is_idle or not self._clients.are_ready(self._follow_opened):
             self._stopping.wait(0 if self._has_nothing() else BUSY_POLL)
             return
         if is_due or self._looks.is_open_due:  # a queue that was just seen to exist is opened at once
@@ -402,9 +402,9 @@ class QueueThread(threading.Thread):
         """Return where logs begin and end, with what is not committed, as far as their leaders answer."""
         return edges(OffsetLookup(self._clients.reader, self._looks.leaders), queues) if queues else {}
 
-    def _follow_again(self) -> None:
+    def _follow_opened(self) -> None:
         """Have clients that were just made read on where the last ones were."""
-        self._reads.begin_again()
+        self._reads.forget_positions()
         opened = {queue: reading for queue, reading in self._readings.items() if reading.position >= 0}
         for reading in opened.values():
             reading.rests_until = 0.0
@@ -510,8 +510,7 @@ class QueueThread(threading.Thread):
     # --- single records ----------------------------------------------------------------------------------------------
 
     def _want_record(self, queue: Partition, epoch: int, offset: int) -> None:
-        reading = self._readings.get(queue)
-        if reading is not None and reading.epoch == epoch:
+        if (reading := self._readings.get(queue)) is not None and reading.epoch == epoch:
             self._reads.want(queue, offset)
 
     def _arrived(self, queue: Partition, message: Message) -> None:

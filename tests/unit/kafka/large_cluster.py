@@ -128,8 +128,8 @@ def committing(cluster: Cluster) -> dict[str, Any]:
     ]
     begun, longest, missing = clock.now, 0.0, 0
     while True:
-        waits, took = timed(lambda: supply.look_up_unlisted(entries))
-        longest, missing = max(longest, took), missing + len(supply._absent)
+        waits, took = timed(lambda: supply.targets.look_up_unlisted(entries))
+        longest, missing = max(longest, took), missing + len(supply.targets._absent)
         clock.now += 1.0
         if not waits:
             return {"whole": clock.now - begun, "longest": longest, "missing": missing}

@@ -42,6 +42,11 @@ class Refusing:
         self.stop: Any = None
         self._topics, self._error = topics, error
 
+    @property
+    def targets(self) -> Refusing:
+        """It is its own list of topics."""
+        return self
+
     def usable(self) -> Refusing:
         return self
 

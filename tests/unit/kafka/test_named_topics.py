@@ -74,12 +74,12 @@ def test_copies_wait_for_a_slow_answer_and_none_is_refused_for_it() -> None:
     silent = Silent()
     supply.producer = cast("Any", silent)
     entries = [SettledRecord(record(0), Commit(None), (Copy("level", None, b"", [], 1),))]
-    assert supply.look_up_unlisted(entries)
-    assert supply.missing_targets(entries) == (), "nothing says that it is missing"
+    assert supply.targets.look_up_unlisted(entries)
+    assert supply.targets.missing_targets(entries) == (), "nothing says that it is missing"
     silent.found["level"] = [State(0, 1)]
-    supply._looked_at = -1e9  # more than a second ago
-    assert not supply.look_up_unlisted(entries)
-    assert supply.partitions == {"level": 1}
+    supply.targets._looked_at = -1e9  # more than a second ago
+    assert not supply.targets.look_up_unlisted(entries)
+    assert supply.targets.partitions == {"level": 1}
 
 
 def test_a_producer_that_asks_for_a_topic_does_not_create_it() -> None:

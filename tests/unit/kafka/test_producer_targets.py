@@ -35,12 +35,12 @@ def test_a_topic_that_is_deleted_while_a_partition_of_another_one_refuses_record
     supply = ReplaceableProducer(config, cast("Any", threading.Event()), CredentialRegistry().register("main"))
     listing = Listing(level=GOOD, other=GOOD)
     supply.producer = cast("Any", listing)
-    supply.refresh_topics({"level", "other"}, anew=True)
-    supply.refusing.refuse("other[1]")
+    supply.targets.refresh_topics({"level", "other"}, anew=True)
+    supply.targets.refusing.refuse("other[1]")
     del listing.topics["level"]
-    supply._looked_at = -1e9  # more than a second ago
+    supply.targets._looked_at = -1e9  # more than a second ago
     entry = SettledRecord(record(0), Commit(None), (Copy("level", None, b"", [], 1),))
-    [refusal] = supply.missing_targets([entry])
+    [refusal] = supply.targets.missing_targets([entry])
     assert (refusal.about, refusal.where) == ("topic", "level")
 
 
@@ -52,10 +52,10 @@ def test_a_topic_that_exists_and_refuses_records_is_in_no_transaction_for_a_mome
     supply.producer = cast("Any", Listing(denied=GOOD, other=GOOD))
     good = SettledRecord(record(0), Commit(None), (Copy("other", None, b"", []),))
     bad = SettledRecord(record(1), Commit(None), (Copy("other", None, b"", []), Copy("denied", None, b"", [])))
-    supply.denied = RefusingTopics(lambda: clock[0])
-    supply.refused([Refusal(bad, "topic", "denied: Topic authorization failed", "denied")])
-    [refusal] = supply.missing_targets([good, bad])
+    supply.targets.denied = RefusingTopics(lambda: clock[0])
+    supply.targets.refused([Refusal(bad, "topic", "denied: Topic authorization failed", "denied")])
+    [refusal] = supply.targets.missing_targets([good, bad])
     assert (refusal.entry, refusal.about, refusal.where) == (bad, "topic", "denied")
     assert refusal.reason == "denied: Topic authorization failed"
     clock[0] += TRY_TOPIC_EVERY
-    assert supply.missing_targets([good, bad]) == (), "it is tried again: the right may have been given"
+    assert supply.targets.missing_targets([good, bad]) == (), "it is tried again: the right may have been given"

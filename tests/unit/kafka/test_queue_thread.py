@@ -192,7 +192,7 @@ def test_new_clients_follow_all_queues_with_one_call_and_those_that_rest_from_wh
     reader.turn()
     assert reader.know(9_000) == [-1]
     reader.thread._clients._followed.clear()
-    reader.thread._follow_again()
+    reader.thread._follow_opened()
     assert sorted(one.offset for one in reader.kafka.calls[-1]) == [0, 9_000]
     reader.now += REST
     assert reader.know(9_001) == [], "it rests no more"
