@@ -11,11 +11,12 @@ a lane calls `tick`. Everything is on the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Protocol
 
 from reconsume.sidecar.core.invariant import ensure, ensure_all
-from reconsume.sidecar.core.outcome import COMMITTED, Outcome
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome
+from reconsume.sidecar.core.pace.concurrency import FIRST, AutoConcurrency, Shown, Why
 from reconsume.sidecar.core.pace.pace import Pace, State
 from reconsume.sidecar.core.pace.rates import DeliveryLimits, FlowKey, LimitFacts
 from reconsume.sidecar.core.pace.refusals import Refusals
@@ -23,6 +24,8 @@ from reconsume.sidecar.core.pace.topic_turns import Flow, ReadyFlows, Turns
 from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 
+TIMEOUT = "timeout"
+"""The outcome label of a request that was not answered in time."""
 FEW = 4
 """Slots are shared once one part in this many of them is taken. With fewer in flight no flow has more than that, and
 all that is ready goes at once; with a larger part, flows of which many wait would be too far from their shares."""
@@ -119,6 +122,8 @@ class Dispatcher:
         """The partitions whose records go one at a time, before all others."""
         self.gathering = False
         """Whether the outcomes of a batch are being passed on."""
+        self.auto: AutoConcurrency | None = None
+        """The number in flight that follows the service; None if a number is set."""
         self.doubts = 0
         """Lanes that may have lost their partitions without knowing it; meanwhile nothing is sent
         (`outbox.py`)."""
@@ -131,6 +136,33 @@ class Dispatcher:
         """Add a lane to those that take turns. `weight`: its part of the deliveries, in proportion to the others."""
         self._lanes.append(lane)
         lane.ready.join(lane.send, weight, self._turns, self.limits)
+
+    def set_concurrency(self, requests: int | None) -> None:
+        """Set how many requests may be in flight; None: as many as the service works on at once."""
+        if requests is not None:
+            self.auto = None
+            self._turns.inner = NEVER
+            self.pace.outage.spares_timeouts, self.pace.outage.second_step = False, 0
+            self.pace.resize(requests * self._turns.unit)
+        elif self.auto is None:
+            self.auto = AutoConcurrency()
+            self._apply(self.auto)
+            self.pace.outage.second_step = FIRST * self._turns.unit
+        self._turns.changed()
+
+    def _apply(self, auto: AutoConcurrency) -> None:
+        """Have the pace allow what the limit that follows the service allows now."""
+        # Contract 8.2: fewer in flight may be the remedy, so timeouts begin no outage before that was tried.
+        self.pace.outage.spares_timeouts = auto.limit > FIRST
+        self._turns.inner = auto.limit * self._turns.unit
+        self.pace.resize(auto.limit_with_reserve * self._turns.unit)
+
+    @property
+    def concurrency(self) -> Shown:
+        """What `/status` shows of the number in flight."""
+        if self.auto is None:
+            return Shown(self.pace.full // self._turns.unit, Why.FIXED)
+        return self.auto.shown
 
     def close(self) -> None:
         """Send nothing more, for good."""
@@ -152,6 +184,8 @@ class Dispatcher:
 
     def tick(self, now: Now) -> None:
         """Have the pace let more out when its time has come, also where shares keep the last slots free."""
+        if self.auto is not None and self.auto.let_out_if_hung(now.steady_ms):
+            self._apply(self.auto)
         self.pace.tick(now, self.in_flight, full=self.full)
 
     def look_for_hangs(self, now: Now) -> int:
@@ -159,15 +193,20 @@ class Dispatcher:
         # At the full limit a hang costs nothing: no more could be let out.
         if self.in_flight and self.pace.limit < self.pace.full:
             self.pace.look(now)
+        elif self.auto is not None and self.auto.hang.at_ms == NEVER and self._waits_for_concurrency:
+            self.auto.look_for_hang(now.steady_ms)
         return self.next_at(now)
 
     def next_at(self, now: Now) -> int:
         """Return the steady time (ms) of the next tick: for the pace, or because records wait for a rate."""
         if self.doubts:
             return NEVER
+        at_ms = self.pace.probe_at_ms
+        if self.auto is not None and self.auto.hang.at_ms < at_ms:
+            at_ms = self.auto.hang.at_ms
         if self.closed or not self.limits.active:
-            return self.pace.probe_at_ms
-        return min(self.pace.probe_at_ms, self.limits.next_at(now, full=self._waits_for_rate))
+            return at_ms
+        return min(at_ms, self.limits.next_at(now, full=self._waits_for_rate))
 
     @property
     def _waits_for_rate(self) -> bool:
@@ -188,6 +227,36 @@ class Dispatcher:
         if (limit := self.limits.topics.get(topic)) is not None and limit.binds:
             return NotDelivered.TOPIC_RATE if limit.binds == "rate" else NotDelivered.TOPIC_CONCURRENCY
         return NotDelivered.RATE if self._waits_for_rate else NotDelivered.PACE
+
+    @property
+    def _waits_for_concurrency(self) -> bool:
+        """Whether records wait for nothing but the limit that follows the service."""
+        pace = self.pace
+        return pace.limit == pace.full and pace.state is State.OPEN and not self.single_file.sources and self.full
+
+    # --- responses ----------------------------------------------------------------------------------------------------
+
+    def responded(
+        self, kind: Hashable, sent_ms: float, now_ms: float, in_flight: int, judged: object, *, took: bool
+    ) -> None:
+        """Note the response to one request, before its outcomes are passed on.
+
+        `kind`: what its response time depends on. `sent_ms`, `now_ms`: of one steady clock. `in_flight`: requests, with
+        this one. `judged`: what the response means. `took`: whether the service has accepted something.
+        """
+        auto = self.auto
+        if auto is None:
+            return
+        if took:
+            is_used = in_flight >= auto.limit or self._waits_for_concurrency
+            is_changed = auto.answered(kind, sent_ms, now_ms, in_flight, is_used=is_used)
+        elif isinstance(judged, Failed) and judged.label == TIMEOUT:
+            is_changed = auto.timed_out(sent_ms, now_ms)
+        else:
+            auto.failed()
+            return
+        if is_changed:
+            self._apply(auto)
 
     # --- deliveries end -----------------------------------------------------------------------------------------------
 
@@ -332,6 +401,6 @@ class Dispatcher:
                 "no batch is being answered between two calls": not self.gathering,
             }
         )
-        for machine in (self._turns, self.single_file, self.pace, self.limits, self.refusals):
+        for machine in (self._turns, self.single_file, self.pace, self.limits, self.refusals, self.auto):
             if machine is not None:
                 machine.check()

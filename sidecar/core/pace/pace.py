@@ -205,6 +205,10 @@ class Outage:
         self.backoff_ms, self.not_before_ms = FIRST_PROBE_MS, -NEVER
         self.slowed = False
         """Whether answered failures keep deliveries back: in an outage, and in the slow start after it."""
+        self.spares_timeouts = False
+        """Whether timeouts are no part of a streak, as fewer in flight may be the remedy (`concurrency.py`)."""
+        self.second_step = 0
+        """How many may be in flight at least after the first answer of a slow start."""
 
     def fails(self, record: Record, now: Now) -> bool:
         """Note a failure; return whether it is one too many. A batch fails once: its records share one `Now`."""
@@ -382,6 +386,8 @@ class Pace:
                 self._slow_down(now, after_ms)
                 return
             # Contract 8.2: only failures in a row, of several records, mean that the service fails everything.
+            case Failed(label="timeout", asked=False) if self.outage.spares_timeouts:
+                pass
             case Failed(asked=False):
                 if self.outage.fails(record, now):
                     self._streak_is_full(now, f"{self.outage.streak} failures in a row, the last {outcome.reason}")
@@ -565,7 +571,8 @@ class Pace:
     def _grow(self, now: Now) -> None:
         """Note one answer that lets the limit grow."""
         starts = self.state is State.OPEN
-        self._let_out(self.limit if self.limit >= self.full else self.answers.grown(self.limit, starts=starts), now)
+        limit = self.limit if self.limit >= self.full else self.answers.grown(self.limit, starts=starts)
+        self._let_out(max(limit, self.outage.second_step) if starts else limit, now)
 
     def _let_out(self, limit: int, now: Now) -> None:
         """Let `limit` deliveries be in flight, up to the full number; at that number the pace is open."""

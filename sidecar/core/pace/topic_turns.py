@@ -118,6 +118,11 @@ class Turns:
         """The slots that one topic may take; the others are the reserve. NEVER if there is none."""
         self.probes = 0
         """How many were sent."""
+        self.inner = NEVER
+        """Where the limit follows the service: the slots that the service can serve. What the limit has beyond them is a
+        reserve: only where one topic has taken all of them may others take more. NEVER where a number is set."""
+        self.total = NEVER
+        """The slots that all flows together may take."""
 
     def changed(self) -> None:
         """Note that a flow comes or goes, or begins or ends to have ready records."""
@@ -129,9 +134,13 @@ class Turns:
         Shares are rounded up: rounded down, some slots would stay empty.
         """
         waiting = self.waiting = [ready for ready in self.lanes if ready.turns]
-        self.limit, self.usable = limit, NEVER if waiting else 0
+        self.limit, self.total, reserved = limit, NEVER, True
+        if self.inner < NEVER:
+            limit, reserved = self._served(limit)
+            self.total = limit
+        self.usable = self.total if waiting else 0
         self.length = max(self.unit, limit // TURNS)  # a request that is not full costs as much as a full one
-        self.most, beside = self._reserved(limit)
+        self.most, beside = self._reserved(limit, reserved=reserved)
         weights = sum(ready.weight for ready in waiting)
         for ready in waiting:
             ready.share = -(-limit * ready.weight // weights)
@@ -143,6 +152,17 @@ class Turns:
                     topic.each = beside
         # Contract 8.8: lanes have their parts by their weights, so the one that has had least goes first.
         waiting.sort(key=HAD)
+
+    def _served(self, limit: int) -> tuple[int, bool]:
+        """Return how many slots may be taken where the limit follows the service, and whether a reserve is one of them."""
+        waiting, inner = [topic for ready in self.waiting for topic in ready.turns], min(limit, self.inner)
+        shared, _ = self._reserved(inner)
+        for ready in self.lanes:
+            for topic in ready.topics.values():
+                # Contract 8.8: a topic whose requests all hang has taken what it may, and stops no other.
+                if topic.out > shared and any(other is not topic for other in waiting):
+                    return limit, True
+        return inner, len(waiting) > 1
 
     def next_freely(self, free: int) -> Flow | None:
         """Give the turn to the next flow that has ready records, whatever its share, and return it.
@@ -175,6 +195,8 @@ class Turns:
             self._divide(limit)
         if in_flight >= self.usable:
             return None
+        if self.total < in_flight + free:
+            free = self.total - in_flight
         # The rest of the turn: to look for the next flow for each record would cost more than to send it.
         if flow is not None and self.remaining and flow.records:
             topic = flow.topic
@@ -199,7 +221,7 @@ class Turns:
     def _begin_turn(self, flow: Flow, free: int) -> None:
         """Grant a flow the records of a turn, or as many of them as may go now."""
         topic, ready = flow.topic, flow.ready
-        self.usable, self.granted = NEVER, 1  # what another topic gives up may be of use to more than one flow
+        self.usable, self.granted = self.total, 1  # what another topic gives up may be of use to more than one flow
         if self.length > 1:
             share = min(topic.each - flow.out, topic.share - topic.out, ready.share - ready.out)
             self.granted = min(self.length, free, max(1, share), len(flow.records))
@@ -258,13 +280,13 @@ class Turns:
         )
         return min(flows, key=PROBED, default=None)
 
-    def _reserved(self, limit: int) -> tuple[int, int]:
+    def _reserved(self, limit: int, *, reserved: bool = True) -> tuple[int, int]:
         """Return how many of `limit` slots one topic may take, and one of several partitions of a topic.
 
-        The others are the reserve. NEVER where there is none: all may be taken.
+        The others are the reserve. NEVER where there is none: all may be taken. `reserved`: whether others need one.
         """
         requests, topics = limit // self.unit, sum(len(ready.topics) for ready in self.lanes)
-        most = limit if topics < 2 or requests < 2 else limit - max(1, requests // RESERVE) * self.unit
+        most = limit if topics < 2 or requests < 2 or not reserved else limit - max(1, requests // RESERVE) * self.unit
         return most if most < limit else NEVER, most - self.unit if most >= 2 * self.unit else NEVER
 
     def check(self) -> None:
