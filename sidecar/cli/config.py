@@ -120,7 +120,7 @@ def checked(file: Path | None, sets: Sequence[str]) -> Checked:
 def too_few_files(settings: Settings) -> Iterator[str]:
     """Yield a sentence if a process may have fewer open files on this machine than the deliveries need."""
     deliver = settings.deliver
-    most, needed = highest_limit(), needed_for(deliver.concurrency)
+    most, needed = highest_limit(), needed_for(deliver.most_requests)
     if deliver.mode == "push" and most < needed:
         yield (
             f"deliver.concurrency = {deliver.concurrency} needs {plural(needed, 'open file')}, and a process may have "
@@ -136,8 +136,8 @@ def unusual(settings: Settings) -> Iterator[str]:
     deliver, listen = settings.deliver, settings.api.listen
     if listen.path is None and not is_loopback(listen.host) and not settings.api.hosts:
         yield "api.listen is outside loopback, and api.hosts names no host: calls by any other name get 421"
-    usual = memory_limit(deliver.buffer_memory, deliver.concurrency)
-    if (memory := memory_limit(deliver.buffer_memory, deliver.concurrency, deliver.max_answer)) > usual:
+    usual = memory_limit(deliver.buffer_memory, deliver.most_requests)
+    if (memory := memory_limit(deliver.buffer_memory, deliver.most_requests, deliver.max_answer)) > usual:
         yield (
             f"deliver.max_answer = {render_size(deliver.max_answer)} needs a memory limit of {memory}Mi: set it in the "
             f"manifest, as `--memory-limit {memory}Mi` of inject does"

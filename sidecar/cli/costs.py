@@ -147,7 +147,7 @@ class GroupCost(NamedTuple):
     def memory_mib(self) -> int:
         """The memory limit of all its sidecars."""
         deliver = self.settings.deliver
-        return self.pods * memory_limit(deliver.buffer_memory, deliver.concurrency, deliver.max_answer)
+        return self.pods * memory_limit(deliver.buffer_memory, deliver.most_requests, deliver.max_answer)
 
     @property
     def row(self) -> Row:

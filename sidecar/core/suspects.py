@@ -439,7 +439,7 @@ class SuspectGate:
         died = progress.ours and not progress.clean and self._former.pop(partition.source, None) != hash(progress)
         if died:
             self._calls.notice("taken-up", partition.source, progress.deaths + 1, progress.next)
-        suspicion = suspicion_of(progress, progress.deaths + died, self._most, self._dispatcher.pace.full, died=died)
+        suspicion = suspicion_of(progress, progress.deaths + died, self._most, self._dispatcher.most_records, died=died)
         partition.suspicion = suspicion
         if suspicion.stage is Stage.SINGLE:
             self._file.join(partition.source)

@@ -226,6 +226,8 @@ class _Collector(Collector):
             ("state",),
             singly(entered),
         )
+        in_flight = self._sources.dispatcher.concurrency
+        yield gauge("concurrency_limit", "Requests that may be in flight at most.", (), {(): in_flight.limit})
         limits = self._sources.dispatcher.limit_facts()
         waits = {(facts.limit, facts.topic or ""): int(facts.waits) for facts in limits}
         yield gauge("limit_waiting", "1 while records wait for a limit.", ("limit", "topic"), waits)

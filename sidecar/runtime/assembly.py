@@ -42,7 +42,7 @@ def build_pace(settings: Settings) -> Pace:
     if deliver.mode == "relay":
         return Pace(1, since=now())  # never used: records that are due go to the ready topic
     return Pace(
-        deliver.concurrency * deliver.batch.max_size,
+        deliver.most_requests * deliver.batch.max_size,
         failures=deliver.outage_failures,
         interval_ms=deliver.outage_interval,
         guarded=deliver.health_url is not None,
@@ -61,7 +61,10 @@ def build_dispatcher(settings: Settings) -> Dispatcher:
     }
     at_receive = deliver.mode == "pull"
     limits = DeliveryLimits(deliver.rate, deliver.group_rate, terms, now().steady_ms, at_receive=at_receive)
-    return Dispatcher(build_pace(settings), unit, limits)
+    dispatcher = Dispatcher(build_pace(settings), unit, limits)
+    if deliver.mode == "push":
+        dispatcher.set_concurrency(deliver.fixed_concurrency)
+    return dispatcher
 
 
 def build_pace_monitor(
@@ -148,7 +151,7 @@ def build_batch_push(
     """Return the push client for many records in one request. Raises ConfigError if the URL cannot be used."""
     deliver, batch = settings.deliver, settings.deliver.batch
     split = batch.on_failure == "split"
-    limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.concurrency, split, batch.mix)
+    limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.most_requests, split, batch.mix)
     push = build_push(settings, dispatcher, access, outputs)
     render = RenderBatch(target_of("deliver.url", deliver.url or "", deliver), settings.group)
     return BatchPush(push, render, limits, dispatcher, now, calls_of(settings))
@@ -161,6 +164,7 @@ def build_push(settings: Settings, dispatcher: Dispatcher, access: Access, outpu
     """
     deliver, terms = settings.deliver, push_settings_of(settings, access, outputs)
     push = Push(target_of("deliver.url", deliver.url or "", deliver), terms, now, access)
+    push.responded = dispatcher.responded
     dispatcher.refusals = Refusals(push.sent, log_refused)
     return push
 

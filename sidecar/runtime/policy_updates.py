@@ -28,7 +28,7 @@ from reconsume.sidecar.observability.metric_sources import Sources
 from reconsume.sidecar.observability.signals import Signals
 from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.release import this_release
-from reconsume.sidecar.runtime.assembly import build_lane_specs, build_pace
+from reconsume.sidecar.runtime.assembly import build_lane_specs
 from reconsume.sidecar.runtime.group_membership import GroupMembership
 from reconsume.sidecar.runtime.lane_runner import LaneRunner
 from reconsume.sidecar.settings.model import Settings
@@ -62,13 +62,14 @@ class PolicyTargets:
         for runner, plan in zip(self.runners, build_lane_specs(settings), strict=True):
             runner.wait_for_deliveries(plan.lock_timeout)
             runner.apply_policy(policy, {**plan.waits, **removed(settings, leftovers)} if plan.waits else {})
-        deliver, full = settings.deliver, build_pace(settings).full
+        deliver = settings.deliver
         match self.delivery:
             case Push():
                 self.delivery.set_timeout(deliver.timeout)
             case BatchPush():
-                self.delivery.set_limits(deliver.timeout, deliver.concurrency)
-        self.dispatcher.pace.resize(full)
+                self.delivery.set_limits(deliver.timeout, deliver.most_requests)
+        if deliver.mode == "push":
+            self.dispatcher.set_concurrency(deliver.fixed_concurrency)
         moment = now()
         self.dispatcher.limits.set_rates(deliver.rate, deliver.group_rate, moment)
         for runner in self.runners:

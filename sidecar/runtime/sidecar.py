@@ -330,6 +330,7 @@ class Sidecar:
             **self._pace_monitor.status(),
             "in_flight": self._dispatcher.in_flight,
             "hand_over": hand_over_of(runner.lane.shown.hand_over(now()) for runner in self._runners),
+            "concurrency": self._dispatcher.concurrency._asdict() if self._settings.deliver.mode == "push" else None,
             "files": open_files(),
             "limits": [facts._asdict() for facts in self._dispatcher.limit_facts()],
             "missing_topics": sorted(self._missing.names),

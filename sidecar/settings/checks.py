@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from reconsume.sidecar.core.pace.concurrency import MOST
 from reconsume.sidecar.settings.addresses import Listen, is_local_url, is_tls_url
 from reconsume.sidecar.settings.deliver import AUTHORIZATION, SIGNATURE, Tls, compared
 from reconsume.sidecar.settings.model import LEAVES, Settings, is_far, values_of
@@ -493,11 +494,12 @@ def without_effect(settings: Settings) -> list[str]:
     deliver, sentences = settings.deliver, []
     text = "topics: {0} {1} of {2} has no effect: deliver.{0} is {3}"
     for topic in settings.topics:
-        if topic.concurrency is not None and topic.concurrency > deliver.concurrency:
-            sentences.append(text.format("concurrency", topic.concurrency, topic.name, deliver.concurrency))
-        rate, most = topic.rate, deliver.rate
-        if rate is not None and most is not None and rate.count * most.per_ms > most.count * rate.per_ms:
-            sentences.append(text.format("rate", render_rate(rate), topic.name, render_rate(most)))
+        if topic.concurrency is not None and topic.concurrency > deliver.most_requests:
+            most = f"auto, at most {MOST}" if deliver.fixed_concurrency is None else deliver.concurrency
+            sentences.append(text.format("concurrency", topic.concurrency, topic.name, most))
+        rate, of_all = topic.rate, deliver.rate
+        if rate is not None and of_all is not None and rate.count * of_all.per_ms > of_all.count * rate.per_ms:
+            sentences.append(text.format("rate", render_rate(rate), topic.name, render_rate(of_all)))
     return sentences
 
 

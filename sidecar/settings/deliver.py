@@ -18,6 +18,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from reconsume.sidecar.core.pace.concurrency import MOST_REQUESTS
 from reconsume.sidecar.settings.addresses import URL_FORMS, check_url, is_tls_url
 from reconsume.sidecar.settings.table import (
     RATE,
@@ -100,6 +101,8 @@ FILE = text("the absolute path of a file", r"/.{0,4095}").or_null()
 STATUSES = many(whole(300, 599), "HTTP statuses from 300 to 599", most=300)
 OUTPUT = text("a topic, or a glob of topics like invoices-*", r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
 HEADER_GLOB = text("a header's name or a glob of names, like x-tenant or x-acme-*", r"[!-~]{1,255}", check_header_glob)
+AUTO = "auto"
+"""`deliver.concurrency`: as many requests as the service works on at once."""
 CONCURRENCY = whole(1, 65_536)
 TIMEOUT = duration("10ms", "1d")
 PATH = text("a path, and its query if it has one, like /orders?by=kafka", r"/[!-\x22$-~]{0,2047}").or_null()
@@ -263,13 +266,14 @@ class Deliver(Section):
         "How long an answer of the health URL may take. A slower one counts as none.",
         duration("100ms", "1m"),
     )
-    concurrency: int = setting(
-        256,
+    concurrency: int | Literal["auto"] = setting(
+        AUTO,
         (
-            "Requests in flight at most, over all partitions. More helps a slow service until it is overloaded; "
-            "each one costs a connection."
+            "Requests in flight at most, over all partitions. `auto` follows the service, up to 256: the number grows "
+            "while responses come as fast as ever, and shrinks when they slow down or time out. A number is fixed: "
+            "as many as the service works on at once, its threads say."
         ),
-        CONCURRENCY,
+        CONCURRENCY.or_word(AUTO),
         in_policy=True,
         is_agreed=False,
     )
@@ -454,6 +458,16 @@ class Deliver(Section):
         ),
         size("1MiB", "1GiB"),
     )
+
+    @property
+    def fixed_concurrency(self) -> int | None:
+        """How many requests may be in flight; None if that follows the service."""
+        return None if self.concurrency == "auto" else self.concurrency
+
+    @property
+    def most_requests(self) -> int:
+        """Requests that can be in flight at most."""
+        return MOST_REQUESTS if self.concurrency == "auto" else self.concurrency
 
     @property
     def response_text(self) -> Literal["none", "problem", "body"]:

@@ -2,7 +2,7 @@
 
 A section of reconsume.yaml is a frozen dataclass. Each of its fields is one row of the table:
 
-    concurrency: int = setting(256, "Requests in flight at most.", whole(1, 65_536), in_policy=True)
+    timeout: int = setting("30s", "How long one delivery may take.", duration("10ms", "1d"), in_policy=True)
 
 - the default is written as in YAML (`"30s"`), and read by the row's kind; a setting without one is `REQUIRED`;
 - the meaning is the sentence of the reference page, and the description in the JSON Schema;
@@ -102,6 +102,24 @@ class Kind:
         """Return the same kind, which also accepts null."""
         schema = {"anyOf": [dict(self.schema), {"type": "null"}]}
         return replace(self, allowed=f"{self.allowed}, or null", schema=schema, nullable=True)
+
+    def or_word(self, word: str) -> Kind:
+        """Return the same kind, which also accepts a word."""
+        schema = {"anyOf": [{"enum": [word]}, dict(self.schema)]}
+        allowed = f"{self.allowed}, or {word}"
+
+        def read(value: object) -> Any:
+            if value == word:
+                return word
+            try:
+                return self.read(value)
+            except ValueError:
+                raise ValueError(f"must be {allowed}") from None
+
+        def write(value: object) -> Any:
+            return value if value == word else self.write(value)
+
+        return replace(self, read=read, allowed=allowed, schema=schema, write=write)
 
     def take(self, value: object) -> Any:
         """Return `value` in our form. Raises ValueError if it is refused."""

@@ -16,12 +16,13 @@ from random import Random
 
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
-from reconsume.sidecar.core.pace.pace import Pace
+from reconsume.sidecar.core.pace.pace import Pace, State
 from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from tests.sim.samples import record
 
 TIMEOUT = Failed("timeout", "no answer", "timeout")
+REFUSED = Failed("http-500")
 MAIN = Partition("orders", 0)
 OTHER = Partition("refunds", 0)
 
@@ -34,6 +35,8 @@ class Service:
     work: Callable[[int, Random], int]
     hangs: Callable[[Record], bool] = lambda record: False
     """Whether a record is never answered; it takes no thread."""
+    longest_queue: int = 1_000_000
+    """Requests that may wait; more are refused at once, with a 500."""
     queue: deque[tuple[Record, int]] = field(default_factory=deque)
     busy: int = 0
 
@@ -65,13 +68,13 @@ class Run:
         self.gate.set_concurrency(number)
         self.done_ms: list[int] = []
         """When each success came."""
-        self.executions = self.timeouts = 0
+        self.executions = self.timeouts = self.refusals = 0
         self.limits: list[tuple[int, int, str]] = []
         """Time (ms), limit and why, at each change."""
         self.responses: list[tuple[int, int]] = []
         """Time (ms) and duration (ms) of each success."""
         self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._order, self._offsets = count(), count()
+        self._order, self._offsets, self._steps = count(), count(), 0
         self._out: dict[int, tuple[Record, int]] = {}
         """The requests in flight, by number: their records, and when they were sent."""
         self.lane = Lane(self)
@@ -83,10 +86,24 @@ class Run:
     def come(self, records: int, source: Partition = MAIN) -> None:
         """Let so many records become ready."""
         self.lane.ready.extend([record(next(self._offsets), source=source) for _ in range(records)])
+        self._turn()
 
     @property
     def in_flight(self) -> int:
         return len(self._out)
+
+    @property
+    def hanging(self) -> list[Record]:
+        """The records in flight that are never answered."""
+        return [one for one, _ in self._out.values() if self.service.hangs(one)]
+
+    def of(self, source: Partition) -> int:
+        """Return how many records of a partition are in flight."""
+        return sum(one.source == source for one, _ in self._out.values())
+
+    def answer_next(self, outcome: Outcome) -> None:
+        """Have the oldest request answered at once."""
+        self._end(next(iter(self._out)), outcome)
 
     def at(self, ms: int, call: Callable[[], None]) -> None:
         """Call at a time."""
@@ -98,6 +115,10 @@ class Run:
         self._out[number] = one, self.now_ms
         self.at(self.now_ms + self.timeout_ms, lambda: self._end(number, TIMEOUT))
         if self.service.hangs(one):
+            return
+        if len(self.service.queue) >= self.service.longest_queue:
+            self.refusals += 1
+            self.at(self.now_ms + 1, lambda: self._end(number, REFUSED))
             return
         self.service.queue.append((one, number))
         self._work()
@@ -120,13 +141,13 @@ class Run:
             return
         gate, now = self.gate, Now(self.now_ms, self.now_ms)
         one, sent_ms = self._out[number]
-        gate.responded("", sent_ms, self.now_ms, len(self._out), outcome, took=outcome is COMMITTED)
+        gate.responded("", sent_ms, self.now_ms, len(self._out), outcome)
         del self._out[number]
         if outcome is COMMITTED:
             self.done_ms.append(self.now_ms)
             self.responses.append((self.now_ms, self.now_ms - sent_ms))
         else:
-            self.timeouts += 1
+            self.timeouts += outcome is TIMEOUT
             self.lane.ready.append(one)
         gate.answered(one, outcome, now)
         self._turn()
@@ -141,7 +162,6 @@ class Run:
 
     def until(self, ms: int = NEVER, *, done: int | None = None) -> Run:
         """Go on up to a time, or until so many records are done."""
-        self._turn()
         while self._events or self.gate.next_at(Now(self.now_ms, self.now_ms)) < NEVER:
             if done is not None and len(self.done_ms) >= done:
                 break
@@ -156,8 +176,17 @@ class Run:
                 self._turn()
             else:
                 heapq.heappop(self._events)[2]()
-            self.gate.check()
+            self._steps += 1
+            if self._steps % 100 == 0:
+                self.gate.check()
         return self
+
+    def until_outage(self, ms: int) -> int:
+        """Go on until an outage begins, up to a time; return when it began (ms)."""
+        while self.gate.pace.state is State.OPEN:
+            assert self.now_ms < ms, "no outage"
+            self.until(self.now_ms + 100)
+        return self.now_ms
 
     def rate(self, from_ms: int, to_ms: int) -> float:
         """Return the records a second that were done in a time."""

@@ -1,39 +1,40 @@
 """How many requests may be in flight where `deliver.concurrency` is `auto`: as many as the service works on at once.
 
-A service works on so many requests at a time; what is beyond that waits in its queue, while our timeout runs. Nobody
-tells us that number, but response times show it: they are near their minimum as long as no request has to wait. So the
-limit begins small, grows while response times are near their minimum, and shrinks when they rise, as TCP and Netflix's
-concurrency-limits do.
+A service works on so many requests at a time. Further ones wait in its queue while the timeout of the sidecar runs. No
+service reports that number, but its response times show it: they are near their minimum as long as no request waits. So
+the limit begins small, grows while response times are near their minimum, and shrinks when they rise, as TCP and
+Netflix's concurrency-limits do.
 
-    why       | event, once a round                                                    | next limit
-    ----------|------------------------------------------------------------------------|--------------------------------
-    begin     | the first response                                                     | `FIRST`
-    grows     | the limit was used, and responses were near the minimum                | twice as many, up to `MOST`
-    grows     | the same after a step down                                             | an eighth more, then a quarter …
+    why       | event                                                                  | next limit
+    ----------|------------------------------------------------------------------------|------------------------------
+    begin     | the first success                                                      | `FIRST`
+    grows     | a round that used the limit was near the minimum                       | twice as many, up to `MOST`
+    grows     | the same after a step down                                             | 1/8 more, then 1/4, 1/2, 1
     grows     | a step down has cost a quarter of the throughput                       | as before the step
-    grows     | the limit was used, and nothing was answered for a while               | one more
-    slower    | the limit was used, and responses took much longer than the minimum    | what takes the minimum, half at least
-    slower    | the minimum is old, and responses take longer now                      | half, to measure it again
-    timeouts  | a tenth of the responses were timeouts                                 | half
+    grows     | the limit is used, and nothing was answered for a while                | one more
+    slower    | two rounds that used the limit were `SLOWER`                           | what fits, a half at least
+    slower    | the minimum is old, and a round that used the limit is above it        | a half, to measure it again
+    timeouts  | a tenth of the responses of a round were timeouts                      | a half
+    fixed     | a number is set: nothing is measured (`dispatcher.py`)                 |
 
-A *round* is one response time: it ends when as many requests are answered as the limit allows, of those that were sent
-after the limit was last changed. (A burst takes some time to be sent: what was sent shortly before the change counts as
-sent after it, `BURST`.) Its response time is the mean of them, because single requests differ. Only successes count:
-failures are often quick, and would make the minimum too small.
+A *round* is about one response time: it ends when as many requests have succeeded as the limit allows, of those that
+were sent after the limit was last changed. Its response time is their mean. Services whose response times differ have
+longer rounds, until the mean says something (`ERROR`). Only successes count: failures are often quick, and would make
+the minimum too small. The first round after a change begins between two limits, so one slower round alone says nothing.
 
-The *minimum* is the shortest of these means within `WINDOW_MS`. Each kind of request has its own, by its path and the
-size of its batch; a round that has several kinds is compared with what all of them together take at least.
+The *minimum* is the shortest mean within `WINDOW_MS`. Each kind of request has its own, by its path and the size of its
+batch. A round that has several kinds is compared with the sum of what its requests take at least.
 
-What a step down costs is seen from Little's law: throughput is what is in flight, divided by the response time. If a
-step costs a quarter of it, the requests did not wait for each other: they are slow by themselves. Then the step is
-undone, and the minimum is what they take now. For the same reason a service whose response times differ widely does not
-stay at a small limit. With a step to a half at most, what remains is below `SLOWER`, so no step follows at once.
+By Little's law the throughput is the number in flight, divided by the response time. If steps down cost a quarter of
+it, the requests did not wait for each other: they take so long on their own. Then the steps are undone, and the minimum
+is what requests take now. So a service that becomes slow, or whose response times differ widely, keeps its throughput.
+A step goes to a half at most, so what was undone is below `SLOWER` afterwards, and is not tried again at once.
 
-A queue that never ends would raise the minimum as the window moves on, and so itself. So when the minimum is too old,
-and now is longer than it was, the limit is halved for one round.
+A queue that never ends would raise the minimum as the window moves on, and so itself. So when the minimum is old,
+and the present one is longer, the limit is halved for one round.
 
-Invariants: the limit is from 1 to `MOST`; no kind has a minimum above the mean of its last round. The machine is pure.
-The dispatcher owns it and applies the limit; the push client reports each response, on the event loop.
+Invariants: the limit is from 1 to `MOST`; no minimum is longer than what was measured since. The machine is pure. The
+dispatcher owns it and applies the limit; the push client reports each response. All of it is on the event loop.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ from reconsume.sidecar.core.record import NEVER
 FIRST = 4
 """Requests in flight once the service has answered for the first time. The first one goes alone."""
 MOST = 256
-"""Requests in flight at most."""
+"""The limit at most."""
+MOST_REQUESTS = MOST + MOST // (RESERVE - 1)
+"""Requests in flight at most: the limit, and those of a topic that comes while another one has taken all."""
 NEAR = 1.25
 """Response times up to so many times the minimum are near it: a quarter of what is in flight waits in a queue."""
 SLOWER = 1.5
@@ -72,7 +75,7 @@ AS_BEFORE = 1.1
 SPREAD = 3
 """Standard deviations above the mean that the slow requests of a round may take."""
 TIGHT = 4
-"""Response times that a timeout must be longer than, or it is waiting requests that time out, and not some that hang."""
+"""Response times from which on a timeout is that of a request that hangs, and not of one that waits."""
 BURST = 1 / 8
 """The part of a response time that a burst of requests may take to be sent."""
 TICK_MS = 1.0
@@ -84,8 +87,11 @@ WINDOW_MS = 120_000
 WINDOW_ROUNDS = 32
 """Response times for which it holds at least: a round at half the limit costs throughput."""
 HANGS_MS = 1_000
-"""ms without a response after which one more request goes (contract 8.4), and response times, if these are longer."""
+"""ms without a response after which one more request goes (contract 8.4). The next ones go after twice, three
+times and four times as long, since a slow service would be given too much before its first response."""
+MOST_TIMES = 3
 HANGS_TIMES = 4
+"""Response times, if these are longer."""
 KINDS = 1_000
 """Kinds of requests that are known at most; only a test or an attack has so many."""
 
@@ -106,8 +112,8 @@ class Shown(NamedTuple):
 
     limit: int
     why: Why
-    response_time: float | None = None
-    minimum: float | None = None
+    response_time: int | None = None
+    minimum: int | None = None
 
 
 class Before(NamedTuple):
@@ -127,11 +133,15 @@ class HangWatch:
         self.responses = 0
         """Responses in all."""
         self._responses_before = 0
+        self._times = 0
+        """How often nothing was answered since the last response."""
 
     def begin(self, now_ms: int, usual_ms: float) -> None:
         """Begin to look, unless that is under way. `usual_ms`: how long a response takes."""
         if self.at_ms == NEVER:
-            self.at_ms = now_ms + max(HANGS_MS, int(HANGS_TIMES * usual_ms))
+            if self.responses != self._responses_before:
+                self._times = 0
+            self.at_ms = now_ms + max(HANGS_MS, int(HANGS_TIMES * usual_ms)) * (1 + self._times)
             self._responses_before = self.responses
 
     def is_hung(self, now_ms: int) -> bool:
@@ -139,7 +149,9 @@ class HangWatch:
         if now_ms < self.at_ms:
             return False
         self.at_ms = NEVER
-        return self.responses == self._responses_before
+        is_hung = self.responses == self._responses_before
+        self._times = min(self._times + is_hung, MOST_TIMES)
+        return is_hung
 
 
 class Kind:
@@ -232,14 +244,14 @@ class AutoConcurrency:
     def limit_with_reserve(self) -> int:
         """Requests that may be in flight together with those of a topic that comes while another one has taken all.
 
-        One in eight of these is kept for it (`topic_turns.py`), which leaves `limit` for a topic that alone has records.
+        One in eight of these is kept for it (`topic_turns.py`). A topic that alone has records has `limit` of them.
         """
         return self.limit + max(1, self.limit // (RESERVE - 1))
 
     @property
     def shown(self) -> Shown:
         """What `/status` shows."""
-        return Shown(self.limit, self.why, *(self.measured or (None, None)))
+        return Shown(self.limit, self.why, *(round(ms) for ms in self.measured or ()))
 
     def answered(self, kind: Hashable, sent_ms: float, now_ms: float, in_flight: int, *, is_used: bool) -> bool:
         """Note a success; return whether the limit has changed.
@@ -263,10 +275,11 @@ class AutoConcurrency:
             current.is_used = True
         if in_flight > current.in_flight:
             current.in_flight = in_flight
-        if current.answered < self.limit or not current.is_even:
-            return False
-        if self._before is not None and not current.is_whole(now_ms):
-            return False
+        if self.measured is not None:
+            if current.answered < self.limit or not current.is_even:
+                return False
+            if self._before is not None and not current.is_whole(now_ms):
+                return False
         was = self.limit
         self._end_round(now_ms)
         return self.limit != was
@@ -298,11 +311,14 @@ class AutoConcurrency:
         if self.limit < MOST:
             self.hang.begin(now_ms, 0.0 if self.measured is None else self.measured[0])
 
-    def let_out_if_hung(self, now_ms: int) -> bool:
-        """Let one more request out if nothing was answered since the look; return whether the limit has changed."""
+    def let_out_if_hung(self, now_ms: int, in_flight: int) -> bool:
+        """Let one request more out if nothing was answered since the look; return whether the limit has changed.
+
+        `in_flight`: those that hang. They may be more than the limit, after a step down.
+        """
         if not self.hang.is_hung(now_ms) or self.limit >= MOST:
             return False
-        self.limit, self.why = self.limit + 1, Why.GROWS
+        self.limit, self.why = min(MOST, max(self.limit, in_flight) + 1), Why.GROWS
         return True
 
     def _new_kind(self, kind: Hashable) -> Kind:
@@ -406,4 +422,3 @@ class AutoConcurrency:
                 ),
             }
         )
-

@@ -15,17 +15,15 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Protocol
 
 from reconsume.sidecar.core.invariant import ensure, ensure_all
-from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome
-from reconsume.sidecar.core.pace.concurrency import FIRST, AutoConcurrency, Shown, Why
-from reconsume.sidecar.core.pace.pace import Pace, State
+from reconsume.sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome
+from reconsume.sidecar.core.pace.concurrency import FIRST, MOST_REQUESTS, AutoConcurrency, Shown, Why
+from reconsume.sidecar.core.pace.pace import TIMEOUT, Pace, State
 from reconsume.sidecar.core.pace.rates import DeliveryLimits, FlowKey, LimitFacts
 from reconsume.sidecar.core.pace.refusals import Refusals
 from reconsume.sidecar.core.pace.topic_turns import Flow, ReadyFlows, Turns
 from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 
-TIMEOUT = "timeout"
-"""The outcome label of a request that was not answered in time."""
 FEW = 4
 """Slots are shared once one part in this many of them is taken. With fewer in flight no flow has more than that, and
 all that is ready goes at once; with a larger part, flows of which many wait would be too far from their shares."""
@@ -158,6 +156,16 @@ class Dispatcher:
         self.pace.resize(auto.limit_with_reserve * self._turns.unit)
 
     @property
+    def most_requests(self) -> int:
+        """Requests that may be in flight, where that follows the service; NEVER where a number is set."""
+        return NEVER if self.auto is None else self.auto.limit_with_reserve
+
+    @property
+    def most_records(self) -> int:
+        """Records that can be in flight at most, whatever the service does."""
+        return self.pace.full if self.auto is None else MOST_REQUESTS * self._turns.unit
+
+    @property
     def concurrency(self) -> Shown:
         """What `/status` shows of the number in flight."""
         if self.auto is None:
@@ -184,7 +192,7 @@ class Dispatcher:
 
     def tick(self, now: Now) -> None:
         """Have the pace let more out when its time has come, also where shares keep the last slots free."""
-        if self.auto is not None and self.auto.let_out_if_hung(now.steady_ms):
+        if self.auto is not None and self.auto.let_out_if_hung(now.steady_ms, self.in_flight // self._turns.unit):
             self._apply(self.auto)
         self.pace.tick(now, self.in_flight, full=self.full)
 
@@ -236,21 +244,19 @@ class Dispatcher:
 
     # --- responses ----------------------------------------------------------------------------------------------------
 
-    def responded(
-        self, kind: Hashable, sent_ms: float, now_ms: float, in_flight: int, judged: object, *, took: bool
-    ) -> None:
-        """Note the response to one request, before its outcomes are passed on.
+    def responded(self, kind: Hashable, sent_ms: float, now_ms: float, in_flight: int, outcome: object) -> None:
+        """Note the response to one request, before what it means for each record is passed on.
 
         `kind`: what its response time depends on. `sent_ms`, `now_ms`: of one steady clock. `in_flight`: requests, with
-        this one. `judged`: what the response means. `took`: whether the service has accepted something.
+        this one. `outcome`: COMMITTED for a batch with verdicts.
         """
         auto = self.auto
         if auto is None:
             return
-        if took:
+        if isinstance(outcome, Committed):
             is_used = in_flight >= auto.limit or self._waits_for_concurrency
             is_changed = auto.answered(kind, sent_ms, now_ms, in_flight, is_used=is_used)
-        elif isinstance(judged, Failed) and judged.label == TIMEOUT:
+        elif isinstance(outcome, Failed) and outcome.label == TIMEOUT:
             is_changed = auto.timed_out(sent_ms, now_ms)
         else:
             auto.failed()

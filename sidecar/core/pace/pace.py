@@ -79,6 +79,8 @@ NOTHING_OPEN = "no record is left to deliver; the next ones show whether the ser
 WELL_FOR_MS = 1_000
 """ms for which an answer of the health URL holds: if all records fail, it is asked once a second, not at each
 streak."""
+TIMEOUT = "timeout"
+"""The outcome label of a request that was not answered in time."""
 ANSWERED = "retry"
 """The outcome label of a failure that the service answered. Without an answer the service may be gone."""
 LONGEST_PAUSE_MS = 5_000
@@ -210,9 +212,11 @@ class Outage:
         self.second_step = 0
         """How many may be in flight at least after the first answer of a slow start."""
 
-    def fails(self, record: Record, now: Now) -> bool:
+    def fails(self, record: Record, label: str, now: Now) -> bool:
         """Note a failure; return whether it is one too many. A batch fails once: its records share one `Now`."""
         if self._failures is None or now is self._failed_at:
+            return False
+        if self.spares_timeouts and label == TIMEOUT:
             return False
         self._failed_at = now
         self.streak += 1
@@ -386,10 +390,8 @@ class Pace:
                 self._slow_down(now, after_ms)
                 return
             # Contract 8.2: only failures in a row, of several records, mean that the service fails everything.
-            case Failed(label="timeout", asked=False) if self.outage.spares_timeouts:
-                pass
             case Failed(asked=False):
-                if self.outage.fails(record, now):
+                if self.outage.fails(record, outcome.label, now):
                     self._streak_is_full(now, f"{self.outage.streak} failures in a row, the last {outcome.reason}")
                 elif 0 < self.limit < self.full and self.state is State.OPEN and outcome.label == ANSWERED:
                     self._grow(now)

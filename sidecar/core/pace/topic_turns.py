@@ -119,8 +119,8 @@ class Turns:
         self.probes = 0
         """How many were sent."""
         self.inner = NEVER
-        """Where the limit follows the service: the slots that the service can serve. What the limit has beyond them is a
-        reserve: only where one topic has taken all of them may others take more. NEVER where a number is set."""
+        """Where the limit follows the service: the slots that the service works on at once. What the limit has beyond
+        them is a reserve: only where one topic has taken all of them may others take more. NEVER for a fixed number."""
         self.total = NEVER
         """The slots that all flows together may take."""
 
@@ -154,7 +154,7 @@ class Turns:
         waiting.sort(key=HAD)
 
     def _served(self, limit: int) -> tuple[int, bool]:
-        """Return how many slots may be taken where the limit follows the service, and whether a reserve is one of them."""
+        """Return how many slots may be taken where the limit follows the service, and whether they hold a reserve."""
         waiting, inner = [topic for ready in self.waiting for topic in ready.turns], min(limit, self.inner)
         shared, _ = self._reserved(inner)
         for ready in self.lanes:

@@ -73,6 +73,7 @@ class BatchPush:
         self.odd_verdicts = push.odd_verdicts
         push.render = lambda batch: render(batch.parts, batch.call.path)
         push.topic_of = lambda batch: batch.records[0].main_topic
+        push.kind_of = lambda batch: (batch.call.path, len(batch.records).bit_length())
         self._push, self._render, self._limits, self._dispatcher, self._clock = push, render, limits, dispatcher, clock
         self._loop = asyncio.get_running_loop()
         self._empty = render.empty
@@ -186,7 +187,8 @@ class BatchPush:
 
     def _go(self) -> None:
         """Send the batches that may be sent, unless there is an outage."""
-        while self._out < self._limits.requests and self._dispatcher.pace.state is not State.OUTAGE:
+        most = min(self._limits.requests, self._dispatcher.most_requests)
+        while self._out < most and self._dispatcher.pace.state is not State.OUTAGE:
             batch = self._next()
             if batch is None:
                 return

@@ -50,7 +50,7 @@ class Owner(Protocol):
     def gone(self, connection: Connection) -> None:
         """Forget a connection for good. A second call must be harmless."""
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: Connection, delivery: Delivery | None, judged: Judged) -> None:
         """Measure a delivery that was sent and ended together with its connection."""
 
     def repeat(self, delivery: Delivery, judge: Interpret, until: float) -> None:
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
         """Drop the connection. If it had a delivery, reply to it with `outcome`."""
         delivery, self.delivery = self.delivery, None
         if self.sent:
-            self._owner.ended(self)
+            self._owner.ended(self, delivery, outcome)
         self.sent = False
         self.drop()
         if delivery is not None:

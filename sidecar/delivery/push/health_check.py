@@ -52,7 +52,7 @@ class HealthCheck:
         self._timer: asyncio.TimerHandle | None = None
         self._asking = self._closed = False
         self._told = ""
-        settings = PushSettings("", timeout, 1, connect_timeout_ms=timeout, verdict_bodies=False)
+        settings = PushSettings("", timeout, connect_timeout_ms=timeout, verdict_bodies=False)
         self._request = f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: */*\r\n\r\n".encode("ascii")
         self._push = Push(target, settings, clock, access)
         self._push.render = lambda _question: self._request

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reconsume.sidecar.core.counters import Histogram
-from reconsume.sidecar.core.outcome import CANCELLED, NotSent
+from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, NotSent
 from reconsume.sidecar.core.record import Now, Partition, Record
 from reconsume.sidecar.delivery.push.access import Access
 from reconsume.sidecar.delivery.push.answer_room import AnswerRoom
-from reconsume.sidecar.delivery.push.batch_verdicts import read_envelope_answer
+from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, read_envelope_answer
 from reconsume.sidecar.delivery.push.connection import Connection, Delivery, Wanted
 from reconsume.sidecar.delivery.push.dial import dial
 from reconsume.sidecar.delivery.push.new_connections import NewConnectionLimit, reply_to_repeated
@@ -31,6 +31,15 @@ from reconsume.sidecar.open_files import USED_UP
 
 if TYPE_CHECKING:
     from reconsume.sidecar.core.ports import Reply
+
+Responded: TypeAlias = Callable[[Hashable, float, float, int, object], None]
+"""Called with the kind of a request, when it was sent and answered (ms of the loop's clock), how many were in flight,
+and what the response means."""
+
+
+def nobody_measures(kind: Hashable, sent_ms: float, now_ms: float, in_flight: int, outcome: object) -> None:
+    """Do nothing: the number in flight does not follow the service."""
+
 
 LOOK_EVERY = 0.05
 """Seconds between two checks of the deadlines, at least. A timeout may be noticed this much late."""
@@ -47,8 +56,8 @@ DURATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 class Push:
     """Deliver records by HTTP POST; implements `core.ports.Delivery`. Made and called on one running event loop.
 
-    The caller keeps at most `settings.concurrency` deliveries outstanding. Connections are opened when they are needed,
-    one for each delivery, and few at once (`new_connections.py`).
+    The caller bounds how many deliveries are outstanding. Connections are opened when they are needed, one for each
+    delivery, and few at once (`new_connections.py`).
     """
 
     def __init__(
@@ -74,6 +83,11 @@ class Push:
         """Renders what a delivery carries. Whoever calls `post` sets it: a request may have to be sent twice."""
         self.topic_of: Callable[[Any], str] = attrgetter("main_topic")
         """Returns the main topic of what a delivery carries. Whoever calls `post` sets it too."""
+        paths = {topic: call.path for topic, call in settings.calls.items() if call.path is not None}
+        self.kind_of: Callable[[Any], Hashable] = lambda record: paths.get(record.main_topic) if paths else None
+        """Returns what the response time of a delivery depends on: its path. Whoever calls `post` sets it too."""
+        self.responded: Responded = nobody_measures
+        """Called for each response, before its outcome is passed on (`Dispatcher.responded`)."""
         self._own_timeouts = {
             topic: call.timeout_ms / 1000 for topic, call in settings.calls.items() if call.timeout_ms is not None
         }
@@ -163,7 +177,7 @@ class Push:
         Then a close right behind the answer is seen. The wait is free, because they are passed on together.
         """
         if len(self._all) < PATIENT_FROM:
-            self._free(connection)
+            self._free(connection, delivery, judged)
             delivery[1](delivery[0], judged, self.clock())
             return
         if not self._answers:
@@ -173,13 +187,13 @@ class Push:
     def _pass_on(self) -> None:
         answers, self._answers = self._answers, []
         for connection, delivery, judged in answers:
-            self._free(connection)
+            self._free(connection, delivery, judged)
             delivery[1](delivery[0], judged, self.clock())
 
-    def _free(self, connection: Connection) -> None:
+    def _free(self, connection: Connection, delivery: Delivery, judged: Judged) -> None:
         """Give the connection another request, or keep it idle. The reply comes after this and may use it."""
         now = self._time()
-        self.durations.add(now - connection.began)
+        self._measure(connection, delivery[0], judged, now)
         if connection not in self._all:  # the service has closed it meanwhile
             return
         if self._closed or connection in self._outdated:
@@ -187,16 +201,24 @@ class Push:
             return
         waiting = self._new_connections.waiting
         if waiting and not waiting[0].until:
-            delivery, request, judge, _ = waiting.popleft()
+            following, request, judge, _ = waiting.popleft()
             connection.began = now
-            connection.send(delivery, request, now + self._timeout_of(delivery), judge)
+            connection.send(following, request, now + self._timeout_of(following), judge)
             return
         connection.deadline = now + self._idle_time
         self._idle.append(connection)
 
-    def ended(self, connection: Connection) -> None:
+    def ended(self, connection: Connection, delivery: Delivery | None, judged: Judged) -> None:
         """Measure a delivery that ended together with its connection."""
-        self.durations.add(self._time() - connection.began)
+        self._measure(connection, None if delivery is None else delivery[0], judged, self._time())
+
+    def _measure(self, connection: Connection, what: Any, judged: Judged, now: float) -> None:
+        """Note how long a response took. `what`: None for a question of ours, which is no record."""
+        self.durations.add(now - connection.began)
+        if what is not None:
+            busy = len(self._all) - len(self._idle)
+            outcome = COMMITTED if isinstance(judged, Verdicts) else judged
+            self.responded(self.kind_of(what), connection.began * 1000, now * 1000, busy, outcome)
 
     def repeat(self, delivery: Delivery, judge: Interpret, until: float) -> None:
         """Send once more, on a new connection, what was lost on a used one without a byte of an answer.

@@ -26,8 +26,6 @@ class PushSettings(msgspec.Struct, frozen=True):
     timeout_ms: int
     """From the call to the end of the answer (`deliver.timeout`). After the write, running out of it is a failed
     attempt."""
-    concurrency: int
-    """Deliveries outstanding at most. The core keeps this limit; each delivery has its own connection."""
     forward_headers: tuple[str, ...] = ()
     """Names or globs of the record's own headers to send as HTTP headers, without regard to case."""
     tags_header: str = tags.HEADER
@@ -100,7 +98,6 @@ def push_settings_of(settings: Settings, access: Access, outputs: OutputTopics |
     return PushSettings(
         group=settings.group,
         timeout_ms=deliver.timeout,
-        concurrency=deliver.concurrency,
         forward_headers=deliver.forward_headers,
         tags_header=settings.tags_header,
         envelope=deliver.envelope,

@@ -80,7 +80,11 @@ LINES = (
         "The service's address. A 2xx response means done, any other a retry, except 429 and in an outage.",
         ("push",),
     ),
-    Line(("deliver", "concurrency"), "Requests in flight at most.", ("push",)),
+    Line(
+        ("deliver", "concurrency"),
+        "Requests in flight at most; auto follows the service.",
+        ("push",),
+    ),
     Line(("deliver", "timeout"), "How long one delivery may take; then it has failed.", ("push",)),
     Line(
         ("deliver", "dead_letter_statuses"),

@@ -271,7 +271,7 @@ SLACK = 5.0
 def asked_health(target: Target, timeout: int, access: Access) -> Outcome:
     """Return what the health URL's answer means. `timeout`: ms; `access`: how it is called."""
     request = f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: */*\r\n\r\n".encode("ascii")
-    push = PushSettings("", timeout, 1, connect_timeout_ms=timeout)
+    push = PushSettings("", timeout, connect_timeout_ms=timeout)
     return asyncio.run(_health_answer(target, push, request, access))
 
 

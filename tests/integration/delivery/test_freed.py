@@ -47,7 +47,7 @@ Play = Callable[[Path], AbstractContextManager[Scene]]
 def unreachable(url: str) -> Play:
     @contextmanager
     def scene(_folder: Path) -> Iterator[Scene]:
-        yield Scene(lambda: a_push(url, concurrency=AT_ONCE))
+        yield Scene(lambda: a_push(url))
 
     return scene
 
@@ -56,7 +56,7 @@ def answering(behaviour: Behaviour, **settings: int) -> Play:
     @contextmanager
     def scene(_folder: Path) -> Iterator[Scene]:
         with StubService([behaviour]) as service:
-            yield Scene(lambda: a_push(service.url, concurrency=AT_ONCE, **settings), service.requests.clear, AT_ONCE)
+            yield Scene(lambda: a_push(service.url, **settings), service.requests.clear, AT_ONCE)
 
     return scene
 
@@ -73,13 +73,13 @@ def full_backlog(folder: Path) -> Iterator[Scene]:
         listener.bind(str(folder / "s"))
         listener.listen(0)
         first.connect(str(folder / "s"))
-        yield Scene(lambda: a_push(f"unix:{folder}/s:/", concurrency=AT_ONCE, connect_timeout_ms=100), at_once=AT_ONCE)
+        yield Scene(lambda: a_push(f"unix:{folder}/s:/", connect_timeout_ms=100), at_once=AT_ONCE)
 
 
 @contextmanager
 def unknown_host(_folder: Path) -> Iterator[Scene]:
     target = parse_target("http://no-such-host.invalid:1/", True)
-    yield Scene(lambda: Push(target, PushSettings("billing", 10_000, AT_ONCE), now))
+    yield Scene(lambda: Push(target, PushSettings("billing", 10_000), now))
 
 
 FAULTS: dict[str, Play] = {

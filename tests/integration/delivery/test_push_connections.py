@@ -43,7 +43,7 @@ def test_a_lookup_that_fails_after_it_was_given_up_is_no_fault_of_the_loop() -> 
 
     async def work() -> None:
         target = parse_target("http://no-such-host.invalid:1/", True)
-        push = Push(target, PushSettings("billing", 10_000, 8, connect_timeout_ms=1), now)
+        push = Push(target, PushSettings("billing", 10_000, connect_timeout_ms=1), now)
         for number in range(20):
             outcome = await deliver(push, a_record(number))
             assert outcome in (NotSent("connect-timeout"), NotSent("no-such-host"))

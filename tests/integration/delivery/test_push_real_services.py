@@ -27,7 +27,7 @@ def pushed(service: RealService, *, reloads: int = 0, idle: float = 0.03) -> Cou
     found: Counter[Outcome] = Counter()
 
     async def work() -> None:
-        push = a_push(service.url, concurrency=AT_ONCE)
+        push = a_push(service.url)
         numbers = iter(range(RECORDS))
 
         async def worker(number: int) -> None:

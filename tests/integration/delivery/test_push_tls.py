@@ -286,7 +286,7 @@ def test_many_deliveries_at_once_have_a_connection_each(ours: Authority, access:
     with StubService([stub.ok], context=ours.context(*NAMES, mutual=ours)) as service:
 
         async def work() -> None:
-            push = a_push(service.url, access, concurrency=32)
+            push = a_push(service.url, access)
             for turn in range(10):
                 records = [a_record(turn * 32 + number) for number in range(32)]
                 assert await asyncio.gather(*(deliver(push, record) for record in records)) == [COMMITTED] * 32

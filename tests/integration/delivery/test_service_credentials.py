@@ -109,7 +109,7 @@ def test_a_certificate_renewed_while_requests_are_out_is_shown_by_the_next_and_d
     with StubService([gate], context=ours.context(*NAMES, mutual=ours)) as service:
 
         async def work() -> None:
-            push = a_push(service.url, Access(credentials), concurrency=32, idle_ms=60_000)
+            push = a_push(service.url, Access(credentials), idle_ms=60_000)
             first = [asyncio.ensure_future(deliver(push, a_record(number))) for number in range(out)]
             await settled(lambda: len(service.requests) == out)
             renewed = until_renewed(credentials)

@@ -143,7 +143,7 @@ async def pushed(judge: Callable[..., Any] | None, reply: Callable[[Record, Outc
 
     async with await asyncio.start_server(fails, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        push = Push(parse_target(f"http://127.0.0.1:{port}/", False), PushSettings("g", 5_000, 1, idle_ms=100), now)
+        push = Push(parse_target(f"http://127.0.0.1:{port}/", False), PushSettings("g", 5_000, idle_ms=100), now)
         record = Record(Partition("orders", 0), 0, 1, 0, None, b"", [], None)
         push.post((record, reply), b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", judge)
         await hung_up.wait()

@@ -34,7 +34,7 @@ def a_record(offset: int = 1024, value: bytes | None = b'{"sku": 1}') -> Record:
 
 def a_push(url: str, access: Access | None = None, **changes: Any) -> Push:
     """A client with these settings."""
-    settings: dict[str, Any] = {"group": "billing", "timeout_ms": 10_000, "concurrency": 8}
+    settings: dict[str, Any] = {"group": "billing", "timeout_ms": 10_000}
     return Push(parse_target(url, False), PushSettings(**{**settings, **changes}), now, access)
 
 

@@ -79,7 +79,7 @@ def a_record(**changes: Any) -> Record:
 
 def rendered(record: Record, **settings: Any) -> bytes:
     """The request's bytes."""
-    given_settings = PushSettings(**{"group": "billing", "timeout_ms": 1, "concurrency": 1, **settings})
+    given_settings = PushSettings(**{"group": "billing", "timeout_ms": 1, **settings})
     return Render(parse_target("http://127.0.0.1:8080/events?a=b", False), given_settings)(record)
 
 

@@ -19,7 +19,7 @@ from tests.support.sidecar.settings import good
 def test_the_defaults_are_those_of_the_interface(tmp_path: Path) -> None:
     settings = good(tmp_path)
     deliver, retry = settings.deliver, settings.retry
-    assert (deliver.mode, deliver.concurrency, deliver.timeout, deliver.order) == ("push", 256, 30_000, "none")
+    assert (deliver.mode, deliver.concurrency, deliver.timeout, deliver.order) == ("push", "auto", 30_000, "none")
     assert (deliver.batch.max_size, deliver.batch.max_wait, deliver.envelope) == (1, 0, False)
     assert (retry.max_reconsume_times, retry.ladder, retry.levels) == (16, "rocketmq", None)
     assert (retry.ordered_interval, retry.ordered_max_times, retry.nack_redelivery_delay) == (1000, None, 60_000)

@@ -26,7 +26,7 @@ deliver:
   mode: push
   url: http://127.0.0.1:8080/events
   health_url: null
-  concurrency: 256
+  concurrency: auto
   timeout: 30s
   order: none
   broadcast: false

@@ -91,7 +91,7 @@ def test_a_null_value_has_no_content_type_whatever_its_header_says(settings: dic
 def test_what_is_told_of_a_request_is_what_was_sent_without_its_query(
     changes: dict[str, Any], settings: dict[str, Any], sent: Sent
 ) -> None:
-    terms = PushSettings("billing", 1, 1, **settings)
+    terms = PushSettings("billing", 1, **settings)
     assert Render(parse_target("http://127.0.0.1:8080/events?a=b", False), terms).sent(a_record(**changes)) == sent
 
 
