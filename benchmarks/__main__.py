@@ -105,6 +105,7 @@ class Bench:
             f"topics=[{topic}]",
             f"kafka={{bootstrap.servers: '{self.bootstrap}'}}",
             f"deliver.url={self.nginx.url(path)}",
+            "deliver.concurrency=256",
             "retry.ladder=[1h]",
             "retry.levels=ladder",
             f"api.listen=127.0.0.1:{20000 + number}",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from reconsume.sidecar.api import pull, retry, settle
 from reconsume.sidecar.core import counters, hold_gate, outbox, progress, progress_codec, reason_classes
+from reconsume.sidecar.core.pace.concurrency import MOST
 from reconsume.sidecar.delivery.push import forwarded_headers, request, response_reader, settings
 from reconsume.sidecar.delivery.relay import post_writer
 from reconsume.sidecar.dlq import settle as dlq_settle
@@ -99,7 +100,10 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "the service counts as not well",
             ),
             setting(
-                "requests in flight", "deliver.concurrency", default_of("deliver.concurrency"), "further records wait"
+                "requests in flight",
+                "deliver.concurrency",
+                f"{default_of('deliver.concurrency')}, at most {MOST}",
+                "further records wait",
             ),
             Limit("head of an answer", bytes_(response_reader.LONGEST_HEAD), "", "a broken answer"),
             Limit(

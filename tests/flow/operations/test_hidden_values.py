@@ -72,6 +72,7 @@ OPEN = {
     *(f"view.{name}" for name in ("shortfall", "problem")),
     *("mode", "who", "policy.mode", "policy.who", "policy.at", "waiting_since", "waiting_reason"),
     *("pace", "pace_since", "pace_reason", "outage", "in_flight", "files.open", "files.limit", "files.used_up"),
+    *(f"concurrency.{name}" for name in ("limit", "why", "response_time", "minimum")),
     *("refused_by_group", "last_error", "keys"),
     *(f"{at}{name}" for at in ("", "policy.") for name in ("settings", "instances[]")),
 }

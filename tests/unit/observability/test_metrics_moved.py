@@ -193,6 +193,7 @@ MOVES: dict[str, Move] = {
     "queue_fill_ratio": behind_a_key,
     "pace": lambda world: delivered(world, NotSent("connection-refused")),
     "pace_changes": lambda world: delivered(world, NotSent("connection-refused")),
+    "concurrency_limit": lambda world: world.gate.set_concurrency(3),
     "limit_waiting": behind_a_rate,
     "clients_replaced": lambda world: world.replaced.update({"unknown": 1}),
     "restarts_in_place": lambda world: world.restarts.update({"queue-topic": 1}),
