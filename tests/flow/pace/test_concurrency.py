@@ -14,7 +14,7 @@ from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import Out, produce
 from tests.support.service.behaviours import Answer, Behaviour, Request
-from tests.support.sidecar.policy import set_policy
+from tests.support.sidecar.policy import set_policy, with_policy
 
 THREADS, RECORDS = 16, 603
 TAKES, TIMEOUT = 0.2, "1s"
@@ -79,7 +79,7 @@ def test_a_backlog_of_a_service_with_16_threads_is_executed_once_and_about_as_fa
 def test_a_policy_fixes_the_number_and_gives_it_back(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
 ) -> None:
-    group, threads = create_group(new_group()), Threads(takes=0.05)
+    group, threads = with_policy(new_group()), Threads(takes=0.05)
     sidecar = start_sidecar(group, start_service(threads).url, overrides=auto())
     assert sidecar.status()["concurrency"] == {"limit": 1, "why": "begin", "response_time": None, "minimum": None}
     backlog(group, 2_000)

@@ -61,7 +61,7 @@ def test_two_sidecars_follow_what_the_command_line_sets_within_seconds(
         follows(pod, max_reconsume_times=0, concurrency=7)
         current = policy_of(pod)
         assert (current["who"], current["origins"]["max_reconsume_times"]) == ("ann", "policy")
-        assert current["was"] == {"max_reconsume_times": 2, "concurrency": 256}
+        assert current["was"] == {"max_reconsume_times": 2, "concurrency": "auto"}
         assert pod.status()["policy"]["refused"] == []
     produce(group.bootstrap, group.main, [b"poison:%d" % number for number in range(10)])
     pods[0].until(lambda: len(dump(group.bootstrap, group.dlq)) == 10, 15, "the first failure is the last")
