@@ -7,7 +7,18 @@ Only the standard library is needed, and nothing of the sidecar is imported, so 
 recipe, also as plain SQL, is docs/once.md.
 """
 
-from .key import DeliveryKey, delivery_key
-from .store import DDL, claim, create_table, forget, once
+from .key import DeliveryKey, ProducerKey, delivery_key, record_key
+from .store import DDL, MYSQL_DDL, claim, create_table, forget, once
 
-__all__ = ["DDL", "DeliveryKey", "claim", "create_table", "delivery_key", "forget", "once"]
+__all__ = [
+    "DDL",
+    "MYSQL_DDL",
+    "DeliveryKey",
+    "ProducerKey",
+    "claim",
+    "create_table",
+    "delivery_key",
+    "forget",
+    "once",
+    "record_key",
+]

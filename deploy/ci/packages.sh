@@ -3,8 +3,8 @@
 # elsewhere it says what is missing.
 set -euo pipefail
 
-# The dashboard in a browser; a service behind nginx; promtool, for the alerts; completion in zsh; a database of a service.
-declare -A package=([chromium]=chromium [nginx]=nginx-light [promtool]=prometheus [zsh]=zsh [initdb]=postgresql)
+# The dashboard in a browser; a service behind nginx; promtool, for the alerts; completion in zsh; databases of a service.
+declare -A package=([chromium]=chromium [nginx]=nginx-light [promtool]=prometheus [zsh]=zsh [initdb]=postgresql [mariadbd]=mariadb-server)
 PATH="$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' ':')"
 
 missing=()

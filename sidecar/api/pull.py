@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from reconsume.sidecar.core.outcome import COMMITTED, NACKED, Committed, Outcome
 from reconsume.sidecar.delivery.envelope import envelope
+from reconsume.sidecar.delivery.idempotency import ProducerKey
 from reconsume.sidecar.delivery.outputs import OutputsRefusedError, read_outputs
 from reconsume.sidecar.delivery.pull.lease_table import HandleStatus, LeaseEnd
 from reconsume.sidecar.delivery.pull.queue import PullQueue, Received
@@ -38,15 +39,22 @@ PATHS = ("receive", "ack", "nack", "release", "change-invisible", "reconsume-lat
 class PullCalls:
     """The endpoints of pull mode. Each but `receive` takes `handles`, and returns an entry for each of them.
 
-    `group`: whose records these are, for `idempotency_key`. `shortest`: the shortest invisible duration that a caller
-    may ask for, in ms. `most_waiting`: callers that may wait. `outputs`: where records may go that an ack asks to be
-    written; None: nowhere.
+    `group`: whose records these are. `shortest`: the shortest invisible duration that a caller may ask for, in ms.
+    `most_waiting`: callers that may wait. `outputs`: where records may go that an ack asks to be written; None:
+    nowhere.
+    `producer_key`: reads the producer's text for `idempotency_key`; None: the id of a record counts.
     """
 
     def __init__(
-        self, leases: PullQueue, group: str, shortest: int, outputs: OutputTopics | None, most_waiting: int
+        self,
+        leases: PullQueue,
+        group: str,
+        shortest: int,
+        outputs: OutputTopics | None,
+        most_waiting: int,
+        producer_key: ProducerKey | None = None,
     ) -> None:
-        self._leases, self._group, self._outputs = leases, group, outputs
+        self._leases, self._group, self._outputs, self._producer_key = leases, group, outputs, producer_key
         self._shortest, self._most_waiting = shortest, most_waiting
 
     async def receive(self, request: Request) -> Response:
@@ -73,7 +81,7 @@ class PullCalls:
         return {
             "handle": one.handle,
             "nacks": one.record.nacks,
-            **msgspec.to_builtins(envelope(one.record, self._group)),
+            **msgspec.to_builtins(envelope(one.record, self._group, self._producer_key)),
         }
 
     async def ack(self, request: Request) -> Response:
@@ -131,10 +139,15 @@ class PullCalls:
 
 
 def pull_routes(
-    leases: PullQueue, group: str, shortest: int, outputs: OutputTopics | None = None, most_waiting: int = MOST_WAITING
+    leases: PullQueue,
+    group: str,
+    shortest: int,
+    outputs: OutputTopics | None = None,
+    most_waiting: int = MOST_WAITING,
+    producer_key: ProducerKey | None = None,
 ) -> list[Call]:
-    """Return the routes of a sidecar in pull mode."""
-    calls = PullCalls(leases, group, shortest, outputs, most_waiting)
+    """Return the routes of a sidecar in pull mode; the arguments are those of `PullCalls`."""
+    calls = PullCalls(leases, group, shortest, outputs, most_waiting, producer_key)
     endpoints = (
         calls.receive,
         calls.ack,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from reconsume.sidecar.core.record import Record
+from reconsume.sidecar.delivery.idempotency import ProducerKey
 from reconsume.topics.attempt import attempt_of
 from reconsume.topics.render_headers import DROPPED, RETRY_TRACEPARENT
 from reconsume.topics.retry_headers import Headers
@@ -48,8 +49,11 @@ def origin(record: Record) -> tuple[int, int]:
     return record.source.number, record.offset
 
 
-def envelope(record: Record, group: str) -> Envelope:
-    """Return the record in the envelope form, with its own headers but without ours. `group`: a Kafka name."""
+def envelope(record: Record, group: str, producer_key: ProducerKey | None = None) -> Envelope:
+    """Return the record in the envelope form, with its own headers but without ours.
+
+    `group`: a Kafka name. `producer_key`: reads the text that identifies the record's effect; None: its id does.
+    """
     retry_state, headers = record.retry_state, record.headers
     own = own_headers(headers, ours=retry_state is not None) if headers else []
     key, value, timestamp = record.key, record.value, record.timestamp
@@ -58,14 +62,14 @@ def envelope(record: Record, group: str) -> Envelope:
         if not topic.isascii():
             topic = encodable(topic)
         identity = f"{topic}:{number}:{offset}"
-        idempotency_key = f"{group}/{identity}/0"
+        idempotency_key = (producer_key(record) if producer_key else None) or f"{group}/{identity}/0"
         return Envelope(identity, idempotency_key, record.again, 0, topic, number, offset, timestamp, key, value, own)
     number, offset = origin(record)
     topic, identity = encodable(retry_state.topic), encodable(retry_state.id)
     attempt = attempt_of(record)
     return Envelope(
         identity,
-        f"{group}/{identity}/{attempt.series}",
+        (producer_key(record) if producer_key else None) or f"{group}/{identity}/{attempt.series}",
         attempt.times,
         attempt.redrives,
         topic,

@@ -13,6 +13,7 @@ from reconsume.sidecar.core.pace.rates import DeliveryLimits, TopicTerms
 from reconsume.sidecar.core.pace.refusals import Refusals
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Delivery, NoDelivery
+from reconsume.sidecar.delivery.idempotency import producer_key_of
 from reconsume.sidecar.delivery.pace_monitor import PaceMonitor, log_refused
 from reconsume.sidecar.delivery.pull.queue import PullQueue
 from reconsume.sidecar.delivery.push.access import Access, ServiceCredentials, health_access
@@ -153,7 +154,8 @@ def build_batch_push(
     split = batch.on_failure == "split"
     limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.most_requests, split, batch.mix)
     push = build_push(settings, dispatcher, access, outputs)
-    render = RenderBatch(target_of("deliver.url", deliver.url or "", deliver), settings.group)
+    target = target_of("deliver.url", deliver.url or "", deliver)
+    render = RenderBatch(target, settings.group, producer_key_of(deliver.idempotency))
     return BatchPush(push, render, limits, dispatcher, now, calls_of(settings))
 
 

@@ -19,6 +19,7 @@ from reconsume.sidecar.core.counters import LaneCounters
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Delivery
+from reconsume.sidecar.delivery.idempotency import producer_key_of
 from reconsume.sidecar.delivery.pull.queue import PullQueue
 from reconsume.sidecar.delivery.push import Push
 from reconsume.sidecar.delivery.push.batch import BatchPush
@@ -100,7 +101,13 @@ def pull_calls(settings: Settings, delivery: Delivery, outputs: OutputTopics | N
     In other modes these calls answer with an error.
     """
     if isinstance(delivery, PullQueue):
-        return pull_routes(delivery, settings.group, settings.pull.min_invisible, outputs)
+        return pull_routes(
+            delivery,
+            settings.group,
+            settings.pull.min_invisible,
+            outputs,
+            producer_key=producer_key_of(settings.deliver.idempotency),
+        )
     return no_pull_routes(settings.deliver.mode)
 
 

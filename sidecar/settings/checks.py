@@ -62,7 +62,14 @@ IN_REQUESTS = tuple(
     )
 )
 """Settings that apply only to requests to the service."""
-IN_DELIVERIES = ("deliver.order", "deliver.broadcast", "deliver.leave_after", "deliver.rate", "deliver.group_rate")
+IN_DELIVERIES = (
+    "deliver.order",
+    "deliver.broadcast",
+    "deliver.leave_after",
+    "deliver.rate",
+    "deliver.group_rate",
+    "deliver.idempotency",
+)
 """Settings that apply only where the sidecar delivers."""
 OF_TOPIC_REQUESTS = ("path", "timeout", "concurrency", "content_type")
 """What a topic may have of its own that is for requests to the service."""

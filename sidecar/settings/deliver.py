@@ -20,6 +20,7 @@ from typing import Literal
 
 from reconsume.sidecar.core.pace.concurrency import MOST_REQUESTS
 from reconsume.sidecar.settings.addresses import URL_FORMS, check_url, is_tls_url
+from reconsume.sidecar.settings.idempotency import IDEMPOTENCY, Idempotency
 from reconsume.sidecar.settings.table import (
     RATE,
     REQUIRED,
@@ -341,6 +342,15 @@ class Deliver(Section):
             "`application/octet-stream`. A null value has none; batches and the envelope have their own."
         ),
         CONTENT_TYPE,
+    )
+    idempotency: Idempotency = setting(
+        {"from": "id"},
+        (
+            "What identifies the effect of a record, for producers that may send it twice: its id (id), the id of "
+            "its CloudEvent (ce_id), a header (header, `name`), or a field of its JSON value (json, `pointer`). It is "
+            "sent as `Idempotency-Key` and in the envelope; a record without one has the key of its id."
+        ),
+        IDEMPOTENCY,
     )
     envelope: bool = setting(
         False,

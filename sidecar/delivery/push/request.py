@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.pace.refusals import Sent
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.delivery.envelope import NOT_A_RECORDS_OWN, Letter, encodable, envelope, origin
+from reconsume.sidecar.delivery.idempotency import ProducerKey, in_header
 from reconsume.sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, Forward, Own
 from reconsume.sidecar.delivery.push.settings import PushSettings
 from reconsume.sidecar.delivery.push.target import Target
@@ -59,6 +60,7 @@ class Render:
         "_heads",
         "_openings",
         "_paths",
+        "_producer_key",
         "_room",
     )
 
@@ -77,6 +79,7 @@ class Render:
         """The types of values without one of their own, by main topic; empty: by their bytes."""
         self._group = settings.group
         self._envelope = settings.envelope
+        self._producer_key = settings.producer_key
         self._enveloped = settings.envelope or settings.batch_size > 1
         # The envelope carries all headers in its body; only tracing needs them outside as well.
         self._room = ROOM - settings.reserved
@@ -107,7 +110,7 @@ class Render:
         forward = self._forward if record.retry_state is not None else self._forward_first
         lines, content_type = forward(headers, self._room - len(head)) if headers else NO_HEADERS
         if self._envelope:
-            body = self._encode(Letter(self._group, [envelope(record, self._group)]))
+            body = self._encode(Letter(self._group, [envelope(record, self._group, self._producer_key)]))
             return f"{head}{lines}{framing(ENVELOPE_TYPE, len(body))}".encode("ascii") + body
         value = record.value
         if value is None:
@@ -138,10 +141,11 @@ class Render:
         """Return the head of a record from a main topic: its own position is its origin."""
         source, offset = record.source, str(record.offset)  # written once, used three times
         to_id, to_key = self._openings.get(source) or self._open(source)
-        return (
-            f"{to_id}{offset}{to_key}{offset}/0\r\n"
-            f"Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {record.timestamp}\r\n"
-        )
+        if self._producer_key is not None and (own := self._producer_key(record)) is not None:
+            to_key, end = f"\r\nIdempotency-Key: {in_header(own)}\r\n", ""
+        else:
+            end = f"{offset}/0\r\n"
+        return f"{to_id}{offset}{to_key}{end}Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {record.timestamp}\r\n"
 
     def _open(self, source: Partition) -> tuple[str, str]:
         topic = visible(source.topic)
@@ -161,11 +165,13 @@ class Render:
         identity, attempt = visible(retry_state.id), attempt_of(record)
         cycle = f"Reconsume-Cycle: {attempt.cycle}\r\n" if attempt.cycle else ""
         partition, offset = origin(record)
+        own = None if self._producer_key is None else self._producer_key(record)
+        key = f"{visible(self._group)}/{identity}/{attempt.series}" if own is None else in_header(own)
         return (
             f"{self._heads.get(retry_state.topic, self._head)}"
             f"Reconsume-Times: {attempt.times}\r\nReconsume-Redrives: {attempt.redrives}\r\n{cycle}"
             f"Reconsume-Topic: {visible(retry_state.topic)}\r\nReconsume-Partition: {partition}\r\n"
-            f"Reconsume-Id: {identity}\r\nIdempotency-Key: {visible(self._group)}/{identity}/{attempt.series}\r\n"
+            f"Reconsume-Id: {identity}\r\nIdempotency-Key: {key}\r\n"
             f"Reconsume-Offset: {offset}\r\nReconsume-Timestamp: {retry_state.timestamp}\r\n"
         )
 
@@ -176,11 +182,11 @@ class RenderBatch:
     Each record is rendered when it comes, so that the size of the body is always known.
     """
 
-    __slots__ = ("_before", "_encode", "_group", "_heads", "_target")
+    __slots__ = ("_before", "_encode", "_group", "_heads", "_producer_key", "_target")
 
-    def __init__(self, target: Target, group: str) -> None:
+    def __init__(self, target: Target, group: str, producer_key: ProducerKey | None = None) -> None:
         self._encode = msgspec.json.Encoder().encode
-        self._target, self._group = target, group
+        self._target, self._group, self._producer_key = target, group, producer_key
         self._heads: dict[str, bytes] = {}
         """The beginning of a request, by its path."""
         self._before = b'{"group":%b,"records":[' % self._encode(encodable(group))
@@ -192,7 +198,7 @@ class RenderBatch:
 
     def part(self, record: Record) -> bytes:
         """Return one record as it is written in the body. Never raises, whatever the record holds."""
-        return self._encode(envelope(record, self._group))
+        return self._encode(envelope(record, self._group, self._producer_key))
 
     def __call__(self, parts: Sequence[bytes], path: str | None = None) -> bytes:
         """Return the whole request. `path`: None for that of the target."""

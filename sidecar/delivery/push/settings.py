@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from reconsume.sidecar.delivery.idempotency import ProducerKey, producer_key_of
 from reconsume.sidecar.delivery.push.access import Access
 from reconsume.sidecar.delivery.push.topic_call import USUAL, TopicCall, TopicCalls
 from reconsume.sidecar.delivery.verdict import FailureText, VerdictRules
@@ -40,6 +41,8 @@ class PushSettings(msgspec.Struct, frozen=True):
     """What is taken from the body of a failing answer, for people (`deliver.failure_text`)."""
     envelope: bool = False
     """Send the JSON envelope instead of the bare value: it carries header order, duplicates and nulls faithfully."""
+    producer_key: ProducerKey | None = None
+    """Reads the text that identifies the effect of a record (`deliver.idempotency`); None: its id does."""
     dead_letter_statuses: frozenset[int] = frozenset()
     """Statuses that refuse the record for good. They win over a throttle; a 2xx wins over them."""
     throttle_statuses: frozenset[int] = frozenset({429})
@@ -101,6 +104,7 @@ def push_settings_of(settings: Settings, access: Access, outputs: OutputTopics |
         forward_headers=deliver.forward_headers,
         tags_header=settings.tags_header,
         envelope=deliver.envelope,
+        producer_key=producer_key_of(deliver.idempotency),
         verdict_bodies=deliver.verdicts == "all",
         content_type=deliver.content_type,
         content_types={topic.name: topic.content_type for topic in settings.topics if topic.content_type is not None},

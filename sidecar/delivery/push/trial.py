@@ -117,4 +117,11 @@ async def _deliver(target: Target, terms: PushSettings, access: NotedAccess, rec
 def _batch_of_one(push: Push, target: Target, terms: PushSettings) -> BatchPush:
     """Return what sends each record at once, in the form of a batch."""
     limits = Limits(max_size=1, max_bytes=1, max_wait=0, requests=1)
-    return BatchPush(push, RenderBatch(target, terms.group), limits, Dispatcher(Pace(1, since=now())), now, terms.calls)
+    return BatchPush(
+        push,
+        RenderBatch(target, terms.group, terms.producer_key),
+        limits,
+        Dispatcher(Pace(1, since=now())),
+        now,
+        terms.calls,
+    )

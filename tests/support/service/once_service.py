@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
-from reconsume.once import DeliveryKey, create_table, once
+from reconsume.once import DeliveryKey, ProducerKey, create_table, once
 
 GROUP = "billing"
 BOOKED = "CREATE TABLE booked (record_id VARCHAR(280) NOT NULL, redrives INTEGER NOT NULL)"
@@ -23,15 +23,24 @@ STOPS = ("before-effect", "before-commit", "after-commit")
 TURNS = ("answers", "fails after the effect", "loses the answer")
 
 
+Key: TypeAlias = DeliveryKey | ProducerKey
+
+
 class BrokenError(Exception):
     """The service's own failure in the middle of its work."""
 
 
 def connect(target: str) -> Any:
-    """A new connection to a SQLite file (`sqlite:PATH`) or to PostgreSQL (a connection string)."""
-    kind, _, path = target.partition("sqlite:")
-    if not kind:
+    """A new connection to a SQLite file (`sqlite:PATH`), MariaDB (`mysql:SOCKET:DATABASE`) or PostgreSQL (a connection
+    string)."""
+    kind, _, path = target.partition(":")
+    if kind == "sqlite":
         return sqlite3.connect(path, timeout=20)
+    if kind == "mysql":
+        import pymysql
+
+        socket, _, database = path.partition(":")
+        return pymysql.connect(unix_socket=socket, user="root", database=database, connect_timeout=20)
     import psycopg
 
     return psycopg.connect(target, connect_timeout=20)
@@ -41,17 +50,25 @@ def prepare(target: str) -> None:
     """Make both tables."""
     with closing(connect(target)) as connection:
         create_table(connection)
-        connection.execute(BOOKED)
+        executed(connection, BOOKED)
         connection.commit()
 
 
-def book(connection: Any, key: DeliveryKey) -> None:
+def executed(connection: Any, sql: str, values: tuple[object, ...] = ()) -> Any:
+    """The cursor of a statement: not every driver has it on its connections."""
+    cursor = connection.cursor()
+    cursor.execute(sql, values)
+    return cursor
+
+
+def book(connection: Any, key: Key) -> None:
     """The effect."""
     mark = "?" if isinstance(connection, sqlite3.Connection) else "%s"
-    connection.execute(f"INSERT INTO booked VALUES ({mark}, {mark})", (key.id, key.redrives))
+    _, record, _, redrives = key.row
+    executed(connection, f"INSERT INTO booked VALUES ({mark}, {mark})", (record, redrives))
 
 
-def deliver(target: str, key: DeliveryKey) -> bool:
+def deliver(target: str, key: Key) -> bool:
     """One whole delivery on a connection of its own; whether it made the effect."""
     with closing(connect(target)) as connection:
         with once(connection, key) as first:
@@ -73,10 +90,10 @@ def claimed(target: str) -> list[tuple[str, int]]:
 def rows(target: str, sql: str) -> list[tuple[str, int]]:
     """The answer to a query."""
     with closing(connect(target)) as connection:
-        return [tuple(row) for row in connection.execute(sql).fetchall()]
+        return [tuple(row) for row in executed(connection, sql).fetchall()]
 
 
-def crowd(target: str, keys: Sequence[DeliveryKey], threads: int) -> None:
+def crowd(target: str, keys: Sequence[Key], threads: int) -> None:
     """Deliver all keys from each thread, in different orders, again and again until each was answered there."""
 
     def work(seed: int) -> None:
@@ -92,7 +109,7 @@ def crowd(target: str, keys: Sequence[DeliveryKey], threads: int) -> None:
         list(pool.map(work, range(threads)))
 
 
-def attempt(connection: Any, key: DeliveryKey, turn: str) -> bool:
+def attempt(connection: Any, key: Key, turn: str) -> bool:
     """One delivery that goes as `turn` says; whether it is answered."""
     try:
         with once(connection, key) as first:
@@ -102,6 +119,10 @@ def attempt(connection: Any, key: DeliveryKey, turn: str) -> bool:
                     raise BrokenError
     except BrokenError:
         return False
+    except Exception as error:
+        if error.args[:1] == (1213,):  # InnoDB ends one of several duplicates that wait: the record comes again
+            return False
+        raise
     return turn == "answers"
 
 

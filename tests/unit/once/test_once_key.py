@@ -8,7 +8,7 @@ from email.message import Message
 
 import pytest
 
-from reconsume.once import DeliveryKey, delivery_key
+from reconsume.once import DeliveryKey, ProducerKey, delivery_key, record_key
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.topics.retry_headers import RetryState
 from tests.support.sidecar.push_requests import read
@@ -135,3 +135,39 @@ def test_the_helper_brings_nothing_but_the_standard_library() -> None:
         [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, timeout=20
     )
     assert set(loaded.stdout.split()) <= {"once", "__main__"}
+
+
+def test_a_text_of_a_producer_is_a_key_of_its_group_and_topic() -> None:
+    """Given texts and places that differ, then no two rows of the table are equal, and each fits its column."""
+    texts = ["a", "A", "a b", "orders:3:1024", "x" * 200, "x" * 201, "é", "a/b", f"sha256:{'0' * 64}"]
+    keys = [ProducerKey(group, topic, text) for group in ("g", "h") for topic in ("t", "t" * 249) for text in texts]
+    rows = [key.row for key in keys] + [DeliveryKey("g", "t:3:1024").row]
+    assert len(set(rows)) == len(rows)
+    assert all(len(row[1]) <= 280 and row[1].isascii() for row in rows)
+
+
+def test_a_text_is_the_same_key_unchanged_and_as_the_header_has_it() -> None:
+    long = ProducerKey("g", "t", "two words")
+    assert ProducerKey("g", "t", long.text) == long
+    assert long.text.startswith("sha256:")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        ("", "t", "x"),
+        ("g", "a topic", "x"),
+        ("g", "t", ""),
+        ("g", "t", None),
+        ("g", "t", "x", -1),
+        ("g", "t", "x", True),
+    ],
+)
+def test_a_key_of_a_producer_that_no_sidecar_writes_is_refused(fields: tuple[object, ...]) -> None:
+    with pytest.raises(ValueError, match=r"not|empty"):
+        ProducerKey(*fields)  # type: ignore[arg-type]
+
+
+def test_a_record_without_its_fields_has_no_key() -> None:
+    with pytest.raises(ValueError, match="the record has no 'redrives'"):
+        record_key("billing", {"id": "orders:3:1024", "idempotency_key": "A-17", "topic": "orders"})

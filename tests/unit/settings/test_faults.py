@@ -80,6 +80,18 @@ SINGLE: list[tuple[str, str]] = [
     ("deliver.forward_headers=['reconsume-*']", "deliver.forward_headers[0] = reconsume-*: is a header that frames"),
     ("deliver.forward_headers=['a b']", "deliver.forward_headers[0] = a b: must be a header's name or a glob"),
     (
+        "deliver.idempotency=ce_id",
+        "deliver.idempotency = ce_id: must be {from: id}, {from: ce_id}, {from: header, name",
+    ),
+    ("deliver.idempotency={from: key}", "deliver.idempotency.from = key: must be one of id, ce_id, header, json"),
+    ("deliver.idempotency={name: order-id}", "deliver.idempotency.from: must be one of id, ce_id, header, json"),
+    ("deliver.idempotency={from: header}", "deliver.idempotency.name: is required with from: header"),
+    ("deliver.idempotency={from: header, name: a b}", "deliver.idempotency.name = a b: must be the name of a header"),
+    ("deliver.idempotency={from: json}", "deliver.idempotency.pointer: is required with from: json"),
+    ("deliver.idempotency={from: json, pointer: a}", "deliver.idempotency.pointer = a: must be a JSON pointer"),
+    ("deliver.idempotency={from: json, pointer: /a~2}", "deliver.idempotency.pointer = /a~2: must be a JSON pointer"),
+    ("deliver.idempotency={from: id, name: x}", "deliver.idempotency.name: unknown key"),
+    (
         "deliver.dead_letter_statuses=[200, 400]",
         "deliver.dead_letter_statuses[0] = 200: must be a whole",
     ),

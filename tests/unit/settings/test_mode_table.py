@@ -55,6 +55,7 @@ HAS_EFFECT: dict[str, str] = {
     "deliver.batch.max_wait": "batch",
     "deliver.batch.mix": "batch",
     "deliver.forward_headers": REQUESTS,
+    "deliver.idempotency": "push batch place ladder pull broadcast",
     "deliver.content_type": "push place ladder broadcast",
     "deliver.envelope": "push place ladder broadcast",
     "deliver.verdicts": REQUESTS,

@@ -9,7 +9,7 @@ import pytest
 
 OURS = ("reconsume.sidecar.", "reconsume.topics.", "reconsume.spark.")
 COUNT = f"print(*sorted(name for name in sys.modules if name.startswith({OURS})))"
-MOST = 64
+MOST = 70
 """Modules of ours; 39 when this was written, and 173 while the runtime built the policy."""
 
 
