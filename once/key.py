@@ -1,9 +1,9 @@
 """The key that is the same in two deliveries with one effect. Pure.
 
-There are two. `DeliveryKey` has group, id, cycle and redrives: the effect of one record. `ProducerKey` has group, topic,
-the producer's own text and cycle (`deliver.idempotency`): the effect of all records with that text. Both are read as
-strictly as the sidecar writes them. The retries are not part of them. If the effect has happened and the service's
-answer was lost, the record is retried, and the retry must not repeat the effect.
+There are two. `DeliveryKey` has group, id, cycle and redrives: the effect of one record. `ProducerKey` has group,
+topic, the producer's own text and cycle (`deliver.idempotency`): the effect of all records with that text. Both are
+read as strictly as the sidecar writes them. The retries are not part of them. If the effect has happened and the
+service's answer was lost, the record is retried, and the retry must not repeat the effect.
 """
 
 from __future__ import annotations
