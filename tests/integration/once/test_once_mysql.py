@@ -23,6 +23,7 @@ from tests.support.mariadb import installed_mariadb
 from tests.support.service.once_service import (
     GROUP,
     STOPS,
+    Key,
     book,
     booked,
     claimed,
@@ -121,10 +122,10 @@ def test_a_service_killed_in_its_work_leaves_the_whole_effect_or_none(target: st
 
 
 def test_concurrent_duplicates_failures_and_lost_answers_make_each_effect_once(target: str) -> None:
-    keys = [DeliveryKey(GROUP, f"orders:0:{offset}") for offset in range(15)]
-    texts = [ProducerKey(GROUP, "orders", f"order {number}") for number in range(15)]
-    crowd(target, [*keys, *texts], threads=8)
-    assert booked(target) == sorted((key.row[1], 0) for key in [*keys, *texts])
+    keys: list[Key] = [DeliveryKey(GROUP, f"orders:0:{offset}") for offset in range(15)]
+    keys += [ProducerKey(GROUP, "orders", f"order {number}") for number in range(15)]
+    crowd(target, keys, threads=8)
+    assert booked(target) == sorted((key.row[1], 0) for key in keys)
 
 
 def test_keys_that_a_usual_collation_takes_for_one_are_two(target: str) -> None:
@@ -136,7 +137,7 @@ def test_keys_that_a_usual_collation_takes_for_one_are_two(target: str) -> None:
 
 def test_the_longest_names_and_texts_fit(target: str) -> None:
     longest = "g" * 249, "t" * 249
-    keys = [
+    keys: list[Key] = [
         ProducerKey(*longest, "x" * 200),
         ProducerKey(*longest, "x" * 199 + "y"),
         ProducerKey(*longest, "x" * 1_000_000),
