@@ -10,7 +10,8 @@ test searches the code for a third one:
   in progress. A call that is one too many is refused at once. A call counts until its work has ended, even if its
   caller went away long before: what a caller costs is the work and not the connection.
 
-A thread of `on_own_thread` is a daemon: what hangs in it keeps no process from ending.
+A thread of `on_own_thread` is a daemon: what hangs in it keeps no process from ending. So is a `ContextThread`, the
+class of threads that run as long as their part of the sidecar.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from reconsume.sidecar.errors import BusyError
@@ -60,6 +62,25 @@ def _run(outcome: Future[T], work: Callable[[], T]) -> None:
         outcome.set_result(result)
     finally:
         del outcome  # as the standard library does: an error keeps this frame
+
+
+class ContextThread(threading.Thread):
+    """A thread that works in the context in which it was made, so that its log lines name the same group.
+
+    Python gives a thread an empty context. A subclass has its work in `do_work`.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self._context = copy_context()
+
+    def run(self) -> None:
+        """Do the work, in that context."""
+        self._context.run(self.do_work)
+
+    def do_work(self) -> None:
+        """Do the work of the thread; it ends when this returns."""
+        raise NotImplementedError
 
 
 class BoundedThreads:

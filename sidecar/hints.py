@@ -15,37 +15,38 @@ from collections.abc import Collection, Iterable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 
-OF_REQUEST: ContextVar[str | None] = ContextVar("reconsume.hints.group", default=None)
-"""The group that a request to the dashboard of many groups is about."""
+PRESENT_GROUP: ContextVar[str | None] = ContextVar("reconsume.group", default=None)
+"""The group that the running code is about, in a process that has several: the pages of many groups, and a sidecar of
+several. Tasks and timers inherit it, and so do threads of `ContextThread`. None where there is one group."""
 
 
 class _Given:
     """What the running command was called with."""
 
-    file: Path | None = None
+    files: tuple[Path, ...] = ()
     sets: tuple[str, ...] = ()
     group: str | None = None
 
 
-def use_given(file: Path | None, sets: Iterable[str] = (), group: str | None = None) -> None:
-    """Let hints name this configuration. `file`: None if the command was called without `-c`. `sets`: each `--set`,
-    without secrets. `group`: that of `--group`."""
-    _Given.file, _Given.sets, _Given.group = file, tuple(sets), group
+def use_given(files: Iterable[Path] = (), sets: Iterable[str] = (), group: str | None = None) -> None:
+    """Let hints name this configuration. `files`: each `-c`. `sets`: each `--set`, without secrets. `group`: that of
+    `--group`."""
+    _Given.files, _Given.sets, _Given.group = tuple(files), tuple(sets), group
 
 
 def hint(command: str, file: Path | None = None) -> str:
     """Return a command to type, as `hint("topics apply")`. `file`: its whole configuration, if not that of this
     command. A key that the command sets itself is not set again."""
     call = _Given
-    group = OF_REQUEST.get() or call.group
+    group = PRESENT_GROUP.get() or call.group
     of_group = () if file is not None or group is None else ("--group", group)
     sets = () if file is not None else call.sets
-    file = file or call.file
+    files = call.files if file is None else (file,)
     own = {word.partition("=")[0] for word in shlex.split(command)} if "--set" in command else ()
     words = [*of_group, *(word for one in sets if one.partition("=")[0] not in own for word in ("--set", one))]
     return (
         f"reconsume {command}"
-        + ("" if file is None else f" -c {shlex.quote(str(file))}")
+        + "".join(f" -c {shlex.quote(str(one))}" for one in files)
         + (f" {shlex.join(words)}" if words else "")
     )
 

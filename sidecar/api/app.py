@@ -5,21 +5,26 @@ running sidecar through `Operated`. All of it runs on the sidecar's event loop.
 
 A call raises what it cannot answer, and `_on_error` makes the problem document; so a refusal has the same form whoever
 found it. What is not in `ERRORS` is a fault: the caller is told nothing of it, and the log has it.
+
+A sidecar of several groups has the probes, `/metrics`, `/status` and `/drain` once, for all of them, and the calls of
+each group below `/groups/NAME` (`GroupPaths`). In a sidecar of one group those calls have that address too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from reconsume.sidecar.api.holds import shown_to
 from reconsume.sidecar.errors import BrokerError, BusyError, ContractError
+from reconsume.sidecar.hints import PRESENT_GROUP
 from reconsume.sidecar.http.access import Access, AccessMiddleware
 from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
@@ -29,7 +34,18 @@ from reconsume.sidecar.observability.metrics import CONTENT_TYPE
 from reconsume.sidecar.view.query import BadCursorError, UnknownError
 from reconsume.topics.durations import parse_duration
 
-__all__ = ["Access", "Operated", "Scrape", "build_app", "build_probe_app", "policy_routes"]
+__all__ = [
+    "Access",
+    "GroupCalls",
+    "GroupPaths",
+    "Operated",
+    "Scrape",
+    "Status",
+    "build_app",
+    "build_group_app",
+    "build_probe_app",
+    "policy_routes",
+]
 
 RETRY_AFTER = {"retry-after": "5"}
 LONGEST_DRAIN = 3600.0
@@ -47,19 +63,34 @@ ERRORS: dict[type[Exception], tuple[int, str]] = {
 HTTP_ERRORS = {404: "There is no such call.", 405: "This call has another method; see the Allow header."}
 
 Scrape = Callable[[], bytes]
+Status = dict[str, object]
+PREFIX = "/groups/"
+"""What the path of a call of one group begins with; the group's name follows."""
+
+
+class GroupCalls(NamedTuple):
+    """The part of the API that is about one group. `status`: what `/status` shows of it."""
+
+    status: Callable[[], Status]
+    calls: Sequence[Call]
+    access: Access
 
 
 class Operated(Protocol):
     """The running sidecar, as its API sees it. Called on the event loop."""
 
+    @property
+    def groups(self) -> Sequence[str]:
+        """The names of its groups."""
+
     def problems(self) -> list[str]:
         """Return a sentence for each problem, such as a thread without progress; empty while the sidecar is alive."""
 
     def started(self) -> bool:
-        """Return whether both lanes' producers are ready and their consumers subscribed."""
+        """Return whether the producers of all lanes are ready and their consumers subscribed."""
 
-    def status(self) -> dict[str, object]:
-        """Return the content of `/status`, of types that JSON has."""
+    def status(self) -> Status | list[Status]:
+        """Return the content of `/status`, of types that JSON has: a list if there are several groups."""
 
     async def drain(self, timeout: float | None = None) -> int:
         """Stop fetching, finish and commit within `timeout` seconds. Return how many records were left, at most.
@@ -102,7 +133,10 @@ class CommonCalls:
 
     async def status(self, request: Request) -> Response:
         """Return what the sidecar does."""
-        return json_answer(shown_to(request, self._sidecar.status()))
+        shown = self._sidecar.status()
+        if isinstance(shown, list):
+            return json_answer([shown_to(request, one) for one in shown])
+        return json_answer(shown_to(request, shown))
 
     async def drain(self, request: Request) -> Response:
         """Stop fetching, finish what is in flight, and tell how much was left."""
@@ -113,10 +147,10 @@ class CommonCalls:
                 timeout = min(parse_duration(text) / 1000, LONGEST_DRAIN)
         except ValueError:  # one that cannot be read, or more than one
             raise RefusedError("timeout must be one duration such as 500ms, 20s or 1m30s.") from None
-        meant = request.query_params.getlist("group")
-        # The status has a row for each partition: a preStop hook that names no group need not wait for it.
-        if meant and set(meant) != {group := str(self._sidecar.status()["group"])}:
-            return problem(409, f"This sidecar is of the group {group}.")
+        meant, groups = request.query_params.getlist("group"), self._sidecar.groups
+        if meant and set(meant) != set(groups):
+            noun = "group" if len(groups) == 1 else "groups"
+            return problem(409, f"This sidecar is of the {noun} {', '.join(groups)}, and drains as a whole.")
         unfinished = await self._sidecar.drain(timeout)
         return json_answer({"drained": unfinished == 0, "left": unfinished})
 
@@ -140,14 +174,41 @@ def policy_routes(ruled: Ruled) -> list[Call]:
     return [Call("/v1/policy", policy, Caller.READ)]
 
 
-def build_app(sidecar: Operated, scrape: Scrape, access: Access, calls: Sequence[Call] = ()) -> Starlette:
-    """Return the API for the service next to the sidecar.
+class GroupPaths:
+    """ASGI app that passes a call below `/groups/NAME` to the API of that group, and any other one to `whole`."""
 
-    `calls`: further routes, such as those of the delivery mode.
+    def __init__(self, whole: ASGIApp, groups: Mapping[str, ASGIApp]) -> None:
+        self._whole, self._groups = whole, groups
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a call on."""
+        app, path = self._whole, scope["path"] if scope["type"] == "http" else ""
+        if path.startswith(PREFIX):
+            group = path.removeprefix(PREFIX).partition("/")[0]
+            if group in self._groups:
+                app, scope = self._groups[group], {**scope, "root_path": f"{PREFIX}{group}"}
+                if len(self._groups) > 1:
+                    PRESENT_GROUP.set(group)
+        await app(scope, receive, send)
+
+
+def build_app(sidecar: Operated, scrape: Scrape, access: Access, calls: Sequence[Call] = ()) -> Starlette:
+    """Return the API for the service next to the sidecar, without the calls below `/groups/NAME`.
+
+    `calls`: further routes, such as those of the delivery mode of the only group.
     """
     common = CommonCalls(sidecar, scrape)
     status = Call("/status", common.status, Caller.READ)
     return _app([*common.probes(), status, Call("/drain", common.drain, Caller.SERVICE, "POST"), *calls], access)
+
+
+def build_group_app(of_group: GroupCalls) -> Starlette:
+    """Return the API of one group, which is below `/groups/NAME`."""
+
+    async def status(request: Request) -> Response:
+        return json_answer(shown_to(request, of_group.status()))
+
+    return _app([Call("/status", status, Caller.READ), *of_group.calls], of_group.access)
 
 
 def build_probe_app(sidecar: Operated, scrape: Scrape) -> Starlette:

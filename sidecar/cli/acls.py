@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from reconsume.sidecar.cli.exports import Authentication, kafka_acls_commands, strimzi_user, yaml_documents
 from reconsume.sidecar.cli.terminal.confirm import Yes, ask
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
-from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka, settings_of_one
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Row, talk
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
-from reconsume.sidecar.settings import Settings, load
+from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.model import group_of
 from reconsume.sidecar.settings.policy import allowed_outputs_of
 from reconsume.topics.acls import GroupShape, Operation, Permission, User, permissions_of
@@ -204,7 +204,7 @@ def export(
     options.expect_no_format(f"`{hint('acls plan')}` has rows")
     if properties is not None and form is not Form.KAFKA_ACLS:
         raise typer.BadParameter("--command-config is for kafka-acls.sh; leave it out")
-    settings = load(options.config, options.sets)
+    settings = settings_of_one(options)
     group, principals = group_of(settings, direct=direct), principals_of(settings.group, role, principal)
     wanted = {who: permissions_of(who, group) for who in principals}
     for who in [who for who, rights in wanted.items() if not rights]:

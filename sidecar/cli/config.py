@@ -10,6 +10,7 @@ import typer
 
 from reconsume.sidecar.cli.terminal.arguments import tokens_in
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
+from reconsume.sidecar.cli.terminal.kafka_settings import loaded_groups
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk, write
 from reconsume.sidecar.cli.terminal.program import Group
@@ -20,7 +21,9 @@ from reconsume.sidecar.settings import Settings, load_with_origins
 from reconsume.sidecar.settings.addresses import is_loopback
 from reconsume.sidecar.settings.checks import endless_retries, exposed, short_waits, without_effect
 from reconsume.sidecar.settings.deliver import Deliver
+from reconsume.sidecar.settings.load import Loaded
 from reconsume.sidecar.settings.modes import ignored_settings
+from reconsume.sidecar.settings.process_settings import load_groups
 from reconsume.sidecar.settings.table import render_size
 
 app = typer.Typer(cls=Group, help="Check and show the configuration.", no_args_is_help=True, rich_markup_mode=None)
@@ -55,46 +58,83 @@ def check(
     Connects to nothing, and reports every fault at once. A Kafka client of each kind is made from the whole set of
     properties. Ends with 78 when something is wrong, in whichever file. A file that is not there is a warning here, as
     on a machine that has no secrets, and a fault when the sidecar starts. A setting that the mode of delivery ignores
-    is a warning, too.
+    is a warning, too. Files that are arguments are checked one by one, those of several -c also as one sidecar has
+    them.
 
     \b
     Examples:
       reconsume config check -c reconsume.yaml
+      reconsume config check -c billing.yaml -c shipping.yaml
       reconsume config check --strict groups/*.yaml
     """
-    if files and options.config is not None:
-        raise typer.BadParameter("name the configurations as arguments, or one with -c, and not both")
-    chosen: Sequence[Path | None] = files or [options.config]
-    results = [(file, checked(file, options.sets)) for file in chosen]
+    if files and options.configs:
+        raise typer.BadParameter("name the configurations as arguments, or with -c, and not both")
+    results: list[tuple[Path | None, Checked]]
+    if files:
+        results = [(file, checked(options, file)) for file in files]
+    elif options.has_several_configs:
+        results = checked_together(options)
+    else:
+        results = [(None, checked(options, options.config))]
+    is_of_many = len(results) > 1 or bool(files)
     faults, rows = list[str](), list[Row]()
     for file, result in results:
-        whose = f"{printable(str(file))}: " if files else ""
+        whose = f"{printable(str(file))}: " if is_of_many else ""
         for sentence in (*result.here, *result.warnings):
             talk(f"warning: {whose}{sentence}")
         faults += [fault if fault.startswith(whose) else f"{whose}{fault}" for fault in result.faults]
         if result.settings is not None:
             group = result.settings.group or ", ".join(result.settings.ui.groups)
             row: Row = {"group": group, "topics": list(result.settings.topic_names)}
-            rows.append({**({"file": str(file)} if files else {}), **row, "good": not result.faults})
-        elif files:
+            rows.append({**({"file": str(file)} if is_of_many else {}), **row, "good": not result.faults})
+        elif is_of_many:
             rows.append({"file": str(file), "group": None, "topics": None, "good": False})
-    if files or not faults:
+    if is_of_many or not faults:
         options.output.rows(tuple(rows[0]), rows)
     if faults:
         raise ConfigError(faults)
     return FAILED if strict and any(result.warnings for _, result in results) else DONE
 
 
-def checked(file: Path | None, sets: Sequence[str]) -> Checked:
-    """Check one configuration: by itself, as Kafka's client takes it, and the files that it names."""
+def checked(options: Options, file: Path | None) -> Checked:
+    """Check one configuration on its own."""
     # The Kafka client is slow to import; help and schema need none.
-    from reconsume.sidecar.delivery.push.credentials import files_of
-    from reconsume.sidecar.kafka.client_check import absent_files, client_faults, single_faults, without_files
+    from reconsume.sidecar.kafka.client_check import single_faults
 
     try:
-        loaded = load_with_origins(file, sets, judge=single_faults)
+        loaded = load_with_origins(file, options.sets, judge=single_faults)
     except ConfigError as refused:
         return Checked(None, refused.problems, [], [])
+    return checked_values(loaded)
+
+
+def checked_together(options: Options) -> list[tuple[Path | None, Checked]]:
+    """Check the configurations of several `-c`, which one process is to run. Raises ConfigError if it cannot."""
+    from reconsume.sidecar.kafka.client_check import single_faults
+
+    every = load_groups(options.configs, options.sets, judge=single_faults)
+    results = [checked_values(loaded) for loaded in every]
+    settings = [loaded.settings for loaded in every]
+    results[0].warnings.extend(too_little_memory(settings))
+    return list(zip(options.configs, results, strict=True))
+
+
+def too_little_memory(groups: Sequence[Settings]) -> Iterator[str]:
+    """Yield a sentence if a process with these groups needs more memory than the manifests give it."""
+    from reconsume.sidecar.deploy.container import USUAL_MEMORY, memory_of_groups
+
+    if (memory := memory_of_groups(groups)) > int(USUAL_MEMORY.removesuffix("Mi")):
+        yield (
+            f"{plural(len(groups), 'group')} in one process need a memory limit of {memory}Mi: set it in the manifest, "
+            f"as `--memory-limit {memory}Mi` of inject does"
+        )
+
+
+def checked_values(loaded: Loaded) -> Checked:
+    """Check settings: as Kafka's client takes them, and the files that they name."""
+    from reconsume.sidecar.delivery.push.credentials import files_of
+    from reconsume.sidecar.kafka.client_check import absent_files, client_faults, without_files
+
     settings = loaded.settings
     tokens = token_files(settings)
     absent = absent_files(settings.kafka)
@@ -200,7 +240,7 @@ def service_faults(settings: Settings, absent: Collection[str]) -> list[str]:
 def show(options: Options) -> None:
     """Show every setting in force.
 
-    With where each value came from; secrets are masked.
+    With where each value came from; secrets are masked. With several -c, of each group.
 
     \b
     Example:
@@ -208,9 +248,12 @@ def show(options: Options) -> None:
     """
     from reconsume.sidecar.settings.load import effective
 
-    loaded = load_with_origins(options.config, options.sets)
-    rows = [{"key": row.key, "value": row.value, "origin": row.origin} for row in effective(loaded)]
-    options.output.rows(("key", "value", "origin"), rows)
+    every, rows = loaded_groups(options), list[Row]()
+    whose = ("group",) if len(every) > 1 else ()
+    for loaded in every:
+        named = dict.fromkeys(whose, loaded.settings.group)
+        rows += [{**named, "key": row.key, "value": row.value, "origin": row.origin} for row in effective(loaded)]
+    options.output.rows((*whose, "key", "value", "origin"), rows)
 
 
 @command(app, "schema")

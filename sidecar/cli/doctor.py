@@ -79,7 +79,7 @@ def doctor(
         raise typer.BadParameter("--record goes with --deliver")
     settings = settings_for_kafka(options)
     beginning = local_checks(settings, deliver=deliver, record=record)
-    if options.group is not None:  # a group of ui.groups, whose service is elsewhere
+    if options.discovered_group is not None:  # a group of ui.groups, whose service is elsewhere
         beginning = [check for check in beginning if check.name == KAFKA]
     reports = {report.check: report for report in reporting(beginning)}
     of_cluster = partial(compare, servers=settings.kafka["bootstrap.servers"])

@@ -17,12 +17,12 @@ import typer
 from reconsume.sidecar.cli.terminal.arguments import address, duration, tokens_in
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_of_all
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.errors import SetupError
 from reconsume.sidecar.http.sidecar_connection import SidecarConnection
 from reconsume.sidecar.printable import plural
-from reconsume.sidecar.settings import load
 from reconsume.sidecar.settings.addresses import Listen
 from reconsume.sidecar.settings.modes import expect_sidecar
 from reconsume.topics.durations import render_duration
@@ -50,7 +50,7 @@ def drain(
     ] = None,
     _yes: NeverAsks = False,
 ) -> int:
-    """Drain the sidecar of this pod.
+    """Drain the sidecar of this pod, with all its groups.
 
     It fetches nothing more, waits for what is out, commits and leaves the group; then this returns, while the process
     runs on until SIGTERM, for another minute at most. For preStop: Kubernetes' own httpGet hook cannot POST, and this
@@ -64,16 +64,18 @@ def drain(
       reconsume drain --api unix:/run/reconsume/api.sock --timeout 20s
     """
     limit = None if timeout is None else duration(timeout, "--timeout")
-    query = {} if limit is None else {"timeout": render_duration(limit)}
+    query = [] if limit is None else [("timeout", render_duration(limit))]
     if api is not None:
         listen, usual = address(api, "--api"), LONGEST
     else:
-        settings = load(options.config, options.sets)
-        expect_sidecar(settings)
-        listen, usual = settings.api.listen, settings.longest_drain
-        query["group"] = settings.group  # the usual port is the same in all groups
-        if token_file is None and settings.api.token_file is not None:
-            token_file = Path(settings.api.token_file)
+        groups = settings_of_all(options)
+        for settings in groups:
+            expect_sidecar(settings)
+        api_of_all = groups[0].api  # one sidecar has all these groups, and one API
+        listen, usual = api_of_all.listen, max(settings.longest_drain for settings in groups)
+        query += [("group", settings.group) for settings in groups]  # the usual port is the same in all sidecars
+        if token_file is None and api_of_all.token_file is not None:
+            token_file = Path(api_of_all.token_file)
     token = None
     if token_file is not None:
         tokens, fault = tokens_in(token_file)
@@ -88,10 +90,10 @@ def drain(
     return FAILED
 
 
-def call_drain(listen: Listen, query: dict[str, str], token: str | None, longest: float) -> int:
+def call_drain(listen: Listen, query: list[tuple[str, str]], token: str | None, longest: float) -> int:
     """Ask the sidecar on `listen` to drain; return how many deliveries were still in flight at its deadline.
 
-    `query`: a `timeout` other than the sidecar's own, and the `group` that it must be of. `token`: needed if the API
+    `query`: a `timeout` other than the sidecar's own, and each `group` that it must have. `token`: needed if the API
     requires one. `longest`: seconds that the drain may take. Raises SetupError if no sidecar responds, if it is of
     another group, or if the response is not that of a drain.
     """
@@ -122,7 +124,7 @@ def refuse(listen: Listen, status: int) -> NoReturn:
         case 401:
             raise SetupError(f"{sidecar} asks for a token: name its file in api.token_file, or by --token-file")
         case 409:
-            text = "name the address of this group's in api.listen, or by --api"
-            raise SetupError(f"{sidecar} is of another group, and goes on: {text}")
+            text = "name each of its configurations by -c, or the address of this group's sidecar by --api"
+            raise SetupError(f"{sidecar} has other groups, and goes on: {text}")
         case _:
             raise SetupError(f"what answers on {listen} does not drain: HTTP {status}")

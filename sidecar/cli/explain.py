@@ -16,13 +16,14 @@ import typer
 from msgspec.structs import replace
 
 from reconsume.sidecar.cli.terminal.arguments import duration
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_of_one
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
 from reconsume.sidecar.core.forecast import Judge, forecast
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.printable import plural
-from reconsume.sidecar.settings import Settings, load
+from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.durations import render_duration
 from reconsume.topics.levels import LONGEST, SHORTEST_ASKED, hops
@@ -68,7 +69,7 @@ def explain(
       reconsume explain --topic orders --reason http-409
       reconsume explain --delay 7s
     """
-    settings = load(options.config, options.sets)
+    settings = settings_of_one(options)
     if live:
         from reconsume.sidecar.cli.policy import governed  # it knows the Kafka client, which is slow
 

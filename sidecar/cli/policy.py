@@ -20,7 +20,7 @@ from reconsume.sidecar.cli.explain import parks_in
 from reconsume.sidecar.cli.terminal.arguments import author
 from reconsume.sidecar.cli.terminal.confirm import Yes
 from reconsume.sidecar.cli.terminal.exit_codes import PARTLY
-from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka, settings_of_one
 from reconsume.sidecar.cli.terminal.operation import carry_out
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk
@@ -46,7 +46,6 @@ from reconsume.sidecar.settings.group_policy import (
     read_assignments,
     rule_named_by,
 )
-from reconsume.sidecar.settings.load import load
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.yaml_text import read_yaml
 from reconsume.topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse_record, render_record
@@ -268,7 +267,7 @@ def look(options: Options) -> tuple[Settings, PolicyStore]:
         PolicyStore,  # the Kafka client is slow to import, and --help needs none
     )
 
-    settings = load(options.config, options.sets) if options.group is None else settings_for_kafka(options)
+    settings = settings_of_one(options) if options.discovered_group is None else settings_for_kafka(options)
     return settings, PolicyStore(settings.kafka, settings.names)
 
 

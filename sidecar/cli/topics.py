@@ -46,13 +46,13 @@ from reconsume.sidecar.cli.exports import (
 )
 from reconsume.sidecar.cli.terminal.confirm import Yes, ask
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED, PARTLY
-from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka, settings_of_one
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import Row, talk
 from reconsume.sidecar.cli.terminal.program import Group
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
-from reconsume.sidecar.settings import Settings, load
+from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import levels_of
 from reconsume.topics.durations import render_duration
 from reconsume.topics.names import ALIKE, Kind, alike
@@ -310,7 +310,7 @@ def export(
         for remark in unused_levels(settings, cluster.topic_names()):
             talk(remark)
     else:
-        settings = load(options.config, options.sets)
+        settings = settings_of_one(options)
         specs = list(specs_of(settings, sources_given(settings, counts, replicas)))
         expect_all_used(counts, settings.topic_names)
     match form:

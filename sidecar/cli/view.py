@@ -11,7 +11,7 @@ import typer
 
 from reconsume.sidecar.cli.retries.rows import whole_view
 from reconsume.sidecar.cli.terminal.exit_codes import DONE
-from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka, settings_of_one
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
 from reconsume.sidecar.cli.terminal.output import talk
 from reconsume.sidecar.cli.terminal.program import Group
@@ -114,6 +114,16 @@ def run(
     return run_job(words(options_of_job, conf or ()), cluster)
 
 
+def settings_with(options: Options, *named: str) -> Settings:
+    """Return the settings of a group without what the view does not use, and with what `named` sets.
+
+    Of several `-c` the files have it all, and `--set` cannot say whose a setting is.
+    """
+    if options.has_several_configs:
+        return settings_of_one(options)
+    return load(options.config, (*options.sets, *UNUSED, *named))
+
+
 def views_of(
     options: Options, groups: str | None, pattern: str | None, kafka_properties: Path | None
 ) -> tuple[str, str, Cluster]:
@@ -122,7 +132,7 @@ def views_of(
     if groups is not None and pattern is not None:
         raise typer.BadParameter("--groups and --pattern: give one of them")
     named = [NO_GROUP] if groups or pattern else []
-    settings = load(options.config, (*options.sets, *UNUSED, *named))
+    settings = settings_with(options, *named)
     kind, which = ("groups", groups or settings.group) if pattern is None else ("pattern", pattern)
     return kind, which, reached(settings, kafka_properties)
 
@@ -151,7 +161,7 @@ def sql(
       reconsume view sql 'SELECT reason, count(*) FROM view GROUP BY 1'
       reconsume view sql "SELECT value ->> 'customer', count(*) FROM dead_letters WHERE state = 'ready' GROUP BY 1"
     """
-    settings = load(options.config, (*options.sets, *UNUSED))
+    settings = settings_with(options)
     if settings.view.source == "events":
         if kafka_properties is not None:
             raise typer.BadParameter("--kafka-properties are for Spark, and the view is made from the events here")

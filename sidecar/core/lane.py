@@ -52,7 +52,7 @@ from reconsume.sidecar.core.queues import LongWaits, QueueTies
 from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.results import CommitResults, ResultCalls
-from reconsume.sidecar.core.room import ROOM, Room
+from reconsume.sidecar.core.room import ROOM, Room, SharedRoom
 from reconsume.sidecar.core.suspects import SUSPECTS, Stage, SuspectCalls, SuspectGate
 from reconsume.sidecar.core.waiting import WaitingRecords
 from reconsume.topics.attempt import retry_state_of
@@ -66,7 +66,8 @@ PACE = "pace"
 class LaneOptions(NamedTuple):
     """What a lane admits, and how much of it.
 
-    `room`: bytes that may be handed over and not done before the consumer fetches no more. `order`: delivery one at a
+    `room`: bytes that may be handed over and not done before the consumer fetches no more; `shared`: those that lanes
+    of other groups may have too. `order`: delivery one at a
     time for each key or each partition; None: no order. `wanted`: the filter of the records to deliver; None: all.
     `bounds`: how far a partition may go beyond its first open record. `proves_room`: nothing is delivered before the
     brokers have taken the longest metadata that progress may need. `weight`: its part of the deliveries in proportion
@@ -79,6 +80,7 @@ class LaneOptions(NamedTuple):
     bounds: Bounds = Bounds()
     weight: int = 1
     proves_room: bool = False
+    shared: SharedRoom | None = None
 
 
 class Lane:
@@ -92,7 +94,7 @@ class Lane:
         has_queues, is_ordered = policy.has_queues and not waits, options.order is not None
         agenda, outbox = Agenda(ports.wake), Outbox()
         keys = None if options.order is None else KeyQueues(options.order, named=has_queues)
-        room = Room(options.room, partitions, dispatcher.pace, agenda, ordered=is_ordered)
+        room = Room(options.room, partitions, dispatcher.pace, agenda, ordered=is_ordered, shared=options.shared)
         commits = Commits(partitions, outbox, agenda, Proof.OWED if options.proves_room else Proof.PROVEN)
         machines = self.machines = Machines(
             partitions,

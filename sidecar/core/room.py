@@ -14,6 +14,11 @@ waits for long; to pause partitions there would cost more than it is worth, sinc
 fetched. If a fast partition hangs when the lane is full, it lets go of what waits in memory, and a share of it is
 fetched again. Where a limit of its topic keeps it waiting, it lets go of what is above its share, and keeps the rest:
 at a low rate what was fetched again would be let go again at each look.
+
+In a process of several groups their main lanes share one room, and so do their retry lanes (`SharedRoom`). A lane has
+LEAST for itself and takes more as it needs it, up to twice what is still free: one lane alone gets two thirds of what
+is shared, two that need it get two fifths each, and a lane that comes last still has something free. Nothing is taken
+back from a lane whose part has become smaller; it fetches no more until its records are done.
 """
 
 from __future__ import annotations
@@ -46,6 +51,31 @@ ROOM = "room"
 """The name of the looks in the agenda."""
 
 
+LEAST = 1 << 20
+"""Bytes that each lane of a shared room has for itself."""
+FREE_PARTS = 2
+"""How many times what is free of a shared room a lane may take of it."""
+
+
+class SharedRoom:
+    """The bytes that lanes of several groups share. `whole`: all of them, at least LEAST for each of the `lanes`.
+
+    Invariant: `free` is `whole` less LEAST for each lane, and less what the lanes have taken beyond LEAST.
+    """
+
+    def __init__(self, whole: int, lanes: int) -> None:
+        self._free = whole - lanes * LEAST
+
+    def move(self, old_load: int, new_load: int) -> None:
+        """Take note that the load of a lane has changed."""
+        self._free -= max(0, new_load - LEAST) - max(0, old_load - LEAST)
+
+    @property
+    def most(self) -> int:
+        """The bytes that a lane may have now."""
+        return LEAST + FREE_PARTS * max(0, self._free)
+
+
 class AdmissionLimit(NamedTuple):
     """How much of a partition may be admitted.
 
@@ -59,20 +89,30 @@ class AdmissionLimit(NamedTuple):
 
 
 class Room:
-    """The bytes of one lane's records. `ordered`: a record that is retried in place keeps others back.
+    """The bytes of one lane's records. `ordered`: a record that is retried in place keeps others back. `shared`: what
+    it shares with the lanes of other groups; `room` is then its even part, from which the bounds follow that do not
+    change.
 
     Invariants: `load` is the sum of all partitions' loads, and `_refused_together` that of `refused_bytes`; while the
-    lane is more than half full, a time to look at it is set.
+    lane is more than half full, a time to look at it is set. In a shared room that is done when the next records come,
+    because another lane may have made this one's part smaller.
     """
 
     def __init__(
-        self, room: int, partitions: Mapping[Partition, PartitionState], pace: Pace, agenda: Agenda, *, ordered: bool
+        self,
+        room: int,
+        partitions: Mapping[Partition, PartitionState],
+        pace: Pace,
+        agenda: Agenda,
+        *,
+        ordered: bool,
+        shared: SharedRoom | None = None,
     ) -> None:
         self.load = 0
         """Bytes of everything handed over and not done."""
         self.refused_bytes: Counter[Partition] = Counter()
         """Bytes of records whose copies or progress Kafka refuses, by their partition. They are part of `load`."""
-        self.room, self._for_refused = room, room // REFUSED_SHARE
+        self._own, self._shared, self._for_refused = room, shared, room // REFUSED_SHARE
         self._refused_together = 0
         self._partitions, self._pace, self._agenda, self._ordered = partitions, pace, agenda, ordered
         self._looked_at_ms = 0
@@ -82,7 +122,7 @@ class Room:
     def add_bytes(self, partition: PartitionState, weight: int) -> None:
         """Add the bytes of admitted records, or (negative) of records that are done."""
         partition.throughput.load += weight
-        self.load += weight
+        self._set_load(self.load + weight)
 
     def set_refused(self, refused: Counter[Partition]) -> None:
         """Take note of the bytes of all refused copies, by partition."""
@@ -90,8 +130,18 @@ class Room:
 
     def forget_partition(self, partition: PartitionState) -> None:
         """Forget the records of a partition that is gone."""
-        self.load -= partition.throughput.load
+        self._set_load(self.load - partition.throughput.load)
         self._refused_together -= self.refused_bytes.pop(partition.source, 0)
+
+    def _set_load(self, load: int) -> None:
+        if self._shared is not None:
+            self._shared.move(self.load, load)
+        self.load = load
+
+    @property
+    def room(self) -> int:
+        """Bytes that the lane may have now, without those for refused copies."""
+        return self._own if self._shared is None else self._shared.most
 
     @property
     def taken(self) -> int:
@@ -111,19 +161,20 @@ class Room:
 
     def limit_of(self, partition: PartitionState) -> AdmissionLimit:
         """Return how much of a partition may be admitted now: all, unless one of four things slows it down."""
-        room = self.room - max(0, self._refused_together - self._for_refused)
+        whole = self.room
+        room = whole - max(0, self._refused_together - self._for_refused)
         most, because = NEVER, NotFetched.DISTANCE
         # While answered failures slow the pace down, the poison records of one partition could fill the room of all. So
         # could the copies of one partition, if Kafka refuses more than be held beside the room. Each partition may
         # therefore have half of its share.
-        if self._pace.slowed or room < self.room:
+        if self._pace.slowed or room < whole:
             most, because = room // (2 * len(self._partitions)), NotFetched.MEMORY
         if self._keeps_back(partition):
             most = self._part_of_quarter(room)
             because = NotFetched.HELD if _is_held_in_memory(partition) else NotFetched.MEMORY
         elif self._divides(partition) and (share := self.share_of(partition)) < most:
             most, because = share, NotFetched.SHARE
-        return AdmissionLimit(self.taken < self.room // 2, most + self.refused_bytes[partition.source], because)
+        return AdmissionLimit(self.taken < whole // 2, most + self.refused_bytes[partition.source], because)
 
     def lets_go_on(self, partition: PartitionState) -> bool:
         """Return whether a paused partition may go on: a quarter of what it may have is free now, or half of it.
@@ -211,7 +262,10 @@ class Room:
         refused_bytes = self.refused_bytes.total()
         ensure(self._refused_together == refused_bytes, "the bytes of refused copies are those of each partition")
         is_looked_at = self._agenda.time_of(ROOM) != NEVER
-        ensure(not self.more_than_half or is_looked_at, "a lane that is more than half full is looked at")
+        ensure(
+            self._shared is not None or not self.more_than_half or is_looked_at,
+            "a lane that is more than half full is looked at",
+        )
 
 
 def _is_held_in_memory(partition: PartitionState) -> bool:

@@ -5,10 +5,13 @@ Tests compare the Kustomize component and the admission policy with it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 from reconsume.sidecar.deploy.annotations import SECRET_VOLUME, SidecarAnnotations, millicores, secret_volume
+from reconsume.sidecar.settings import Settings
+from reconsume.sidecar.settings.process_settings import shared_memory
 
 NAME = "reconsume"
 FOLDER = "/etc/reconsume"
@@ -44,17 +47,26 @@ def image() -> str:
     return f"{NAME}:{version('reconsume')}"
 
 
-def memory_limit(buffer_memory: int = 16 << 20, concurrency: int = 256, max_answer: int = 64 << 10) -> int:
+def memory_limit(
+    buffer_memory: int = 16 << 20, concurrency: int = 256, max_answer: int = 64 << 10, groups: int = 1
+) -> int:
     """Return the memory limit in MiB, rounded up to 64 MiB, for these settings of `deliver`.
 
-    `buffer_memory` and `max_answer` are in bytes, `concurrency` is the number of requests in flight.
+    `buffer_memory` and `max_answer` are in bytes, `concurrency` is the number of requests in flight, of all groups.
     """
     # In this order: a process that writes failures at full speed; the records that two lanes hold, and half as much
-    # for copies that Kafka refuses (`core/room.py`); what the client fetches ahead (16 and 4 MiB); an answer of
-    # 64 KiB for each request in flight; and a larger answer while it is decoded.
+    # for copies that Kafka refuses (`core/room.py`), which all groups share; what the clients of each group fetch
+    # ahead (16 and 4 MiB); an answer of 64 KiB for each request in flight; and a larger answer while it is decoded.
     decoded = ANSWER_TIMES * max_answer if max_answer > 64 << 10 else 0
-    most = (128 << 20) + 3 * buffer_memory + (20 << 20) + concurrency * (64 << 10) + decoded
+    most = (128 << 20) + 3 * buffer_memory + groups * (20 << 20) + concurrency * (64 << 10) + decoded
     return -(-most // (64 << 20)) * 64
+
+
+def memory_of_groups(groups: Sequence[Settings]) -> int:
+    """Return the memory limit in MiB of a process with these groups."""
+    delivers = [settings.deliver for settings in groups]
+    in_flight, longest = sum(one.concurrency for one in delivers), max(one.max_answer for one in delivers)
+    return memory_limit(shared_memory(delivers[0].buffer_memory, len(groups)), in_flight, longest, len(groups))
 
 
 def drain_seconds(grace: int) -> int:

@@ -17,7 +17,6 @@ No heartbeat is written before the log was read to its end, nor while a Spark qu
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeAlias
@@ -33,6 +32,7 @@ from confluent_kafka import (
 )
 from msgspec.structs import replace
 
+from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.group_policy.levels import Undrained, leftover_levels
@@ -371,7 +371,7 @@ class PolicySource(NamedTuple):
     own: InstanceInfo
 
 
-class PolicyFollower(threading.Thread):
+class PolicyFollower(ContextThread):
     """A thread that follows the topic until it is stopped, whatever errors occur.
 
     `reader` and `writer` are client configurations.
@@ -385,7 +385,7 @@ class PolicyFollower(threading.Thread):
         listener: PolicyListener,
         credentials: ClientCredentials | None = None,
     ) -> None:
-        super().__init__(name="policy", daemon=True)
+        super().__init__("policy")
         self._reader = dict(reader)
         self._source, self._listener, self._credentials = (
             source,
@@ -421,7 +421,7 @@ class PolicyFollower(threading.Thread):
     def watched(self) -> list[WatchedThread]:
         return [WatchedThread("policy", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
-    def run(self) -> None:
+    def do_work(self) -> None:
         """Follow until stopped. After an error, read from the beginning."""
         while not self._stopping.is_set():
             try:

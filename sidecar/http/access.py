@@ -129,7 +129,7 @@ class AccessMiddleware:
         if scope["method"] in READS:
             return self._token_refusal(scope, headers, wanted.caller)
         refused = self._origin_refusal(headers) or self._token_refusal(scope, headers, wanted.caller)
-        return refused or self._type_refusal(headers, scope["path"])
+        return refused or self._type_refusal(headers, scope["path"].removeprefix(scope.get("root_path", "")))
 
     def _host_refusal(self, headers: list[tuple[bytes, bytes]]) -> Response | None:
         if self._hosts is None:

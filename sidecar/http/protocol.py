@@ -138,7 +138,8 @@ class Protocol(HttpToolsProtocol):
             self._arm(self.limits.head_within)
             self.others.answered(self)
         else:
-            waits = bool(self.limits.waiting_path) and self.scope["path"] == self.limits.waiting_path
+            # Of one group of several it stands below `/groups/NAME`.
+            waits = bool(self.limits.waiting_path) and self.scope["path"].endswith(self.limits.waiting_path)
             self.others.called(self, waits=waits)
         super().on_message_complete()
 

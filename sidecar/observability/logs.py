@@ -2,6 +2,7 @@
 
 Standard loggers below `reconsume` and those of uvicorn are both rendered here. A line's `event` is the name of its
 kind. It is given as `extra={"event": …}`, else it is the logger's last name. `message` is the sentence for people.
+In a sidecar of several groups `group` says whose line it is (`hints.PRESENT_GROUP`).
 Lines that repeat are counted, and summed up once a minute (`repeats.py`): an outage of Kafka makes thousands. A full
 pipe at stderr loses lines but never costs time, because a logging thread only hands its line over.
 """
@@ -21,6 +22,7 @@ import msgspec
 import structlog
 from structlog.stdlib import ProcessorFormatter
 
+from reconsume.sidecar.hints import PRESENT_GROUP
 from reconsume.sidecar.observability.passing import Passing
 from reconsume.sidecar.observability.repeats import WINDOW, Repeats
 from reconsume.sidecar.printable import printable, printable_json, without_error_objects
@@ -58,6 +60,8 @@ class LineHandler(logging.Handler):
         self._writer.start()
 
     def emit(self, record: logging.LogRecord) -> None:
+        if (group := PRESENT_GROUP.get()) is not None:
+            record.group = group
         try:
             with self._counting:
                 now = time.monotonic()

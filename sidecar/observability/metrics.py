@@ -25,6 +25,7 @@ from reconsume.sidecar.core.reasons import NotDelivered, NotFetched, Reason
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.observability.metric_builders import Labels, added, counter, gauge, histogram, singly
 from reconsume.sidecar.observability.metric_sources import Sources
+from reconsume.sidecar.release import Release
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 TRANSACTION_RESULTS = ("committed", "aborted", "unknown", "refused", "fenced")
@@ -64,10 +65,11 @@ REASONS = frozenset(
 _HTTP_REASON = re.compile(r"http-[1-9]([0-9]{2}|xx)")
 
 
-def scraper(sources: Sources) -> Callable[[], bytes]:
-    """Return a function that gives the present metrics as Prometheus text. It must be called on the event loop."""
+def scraper(*groups: Sources) -> Callable[[], bytes]:
+    """Return a function that gives the present metrics of these groups as Prometheus text. It must be called on the
+    event loop."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(sources))
+    registry.register(_Collector([_GroupFamilies(sources) for sources in groups], groups[0].release))
     return lambda: generate_latest(registry)
 
 
@@ -77,26 +79,37 @@ def bounded_reason(reason: str) -> str:
 
 
 class _Collector(Collector):
-    """Read the sources at each scrape. Families are in the order of docs/metrics.md."""
+    """Read the sources of all groups at each scrape. A family has the samples of all of them."""
 
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
-        self._lanes = [source.lane for source in sources.lanes]
+    def __init__(self, groups: Sequence[_GroupFamilies], release: Release) -> None:
+        self._groups, self._release = groups, release
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: without this, the registry would collect once to learn the names."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        sources = self._sources
+        for families in zip(*(group.families() for group in self._groups), strict=True):
+            families[0].samples = [sample for family in families for sample in family.samples]
+            yield families[0]
+        yield gauge("build_info", "What runs: always 1.", self._release._fields, {tuple(self._release): 1})
+
+
+class _GroupFamilies:
+    """The families of one group, always the same ones. They are in the order of docs/metrics.md."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._lanes = [source.lane for source in sources.lanes]
+
+    def families(self) -> Iterator[Metric]:
+        """Yield what is known of the group, with its name in each sample."""
         for family in self._families():
             for sample in family.samples:
-                sample.labels["group"] = sources.group
+                sample.labels["group"] = self._sources.group
             yield family
-        yield gauge("build_info", "What runs: always 1.", sources.release._fields, {tuple(sources.release): 1})
 
     def _families(self) -> Iterator[Metric]:
-        """Yield what is known of the group."""
         sources, lanes, meter = self._sources, self._lanes, self._sources.transactions
         moment = sources.now()
         facts = [lane.shown.facts(moment) for lane in lanes]

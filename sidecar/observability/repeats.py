@@ -185,8 +185,8 @@ def line_of(record: logging.LogRecord) -> Line:
 
     Two lines are of one kind if their logger, level and event are the same; without an event, their template. Of
     librdkafka's lines its own name counts, which is their first argument. Audit lines of two callers or two actions are
-    two kinds, so that the calls of one never hide those of another; so are lines with another `kind`, and those about
-    records that failed for another reason.
+    two kinds, so that the calls of one never hide those of another; so are lines with another `kind`, those about
+    records that failed for another reason, and those of another group.
     """
     event = getattr(record, "event", None) or _NUMBER.sub("#", str(record.msg))
     if isinstance(record.msg, dict):  # structlog's
@@ -194,7 +194,7 @@ def line_of(record: logging.LogRecord) -> Line:
     elif record.name == KAFKA and isinstance(record.args, tuple) and record.args:
         event = record.args[0]
     fields = CALLER if record.name == AUDIT else CAUSE if hasattr(record, "id") else ("kind",)
-    distinguishing = [getattr(record, name, None) for name in fields]
+    distinguishing = [getattr(record, name, None) for name in (*fields, "group")]
     about = about_of(record)
     return Line((record.name, record.levelno, event, *distinguishing), _subjects(record, about), about)
 

@@ -1,4 +1,4 @@
-"""`reconsume run`: both lanes, the push client and the API on one event loop, started and stopped in order.
+"""`reconsume run`: all groups of a sidecar and its API on one event loop, started and stopped in order.
 
 Order of a stop (contract 9.4): nothing new is sent, what is out is answered, progress is committed, the group is left,
 the process exits. A second signal exits at once; even then nothing is lost. A restart in place (9.7) has the same order
@@ -13,6 +13,7 @@ import gc
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 import uvloop
@@ -23,7 +24,7 @@ from reconsume.sidecar.observability.logs import configure
 from reconsume.sidecar.observability.thread_watch import log_ends
 from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
 from reconsume.sidecar.runtime.restarts import USED_UP, Restarts, become_new
-from reconsume.sidecar.runtime.sidecar import _LOG, Sidecar
+from reconsume.sidecar.runtime.sidecar import _LOG, Sidecar, context_of
 from reconsume.sidecar.runtime.stop_signals import StopSignals, block_stops
 from reconsume.sidecar.settings.checks import exposed, without_effect
 from reconsume.sidecar.settings.model import Settings
@@ -34,8 +35,8 @@ COLLECT_EVERY = 60.0
 dictionaries, frames; records cannot): 0.005 % of the time."""
 
 
-def run(settings: Settings, speed: int = 1) -> int:
-    """Run the sidecar until it is stopped; return the exit code. Raises what prevents its start.
+def run(groups: Sequence[Settings], speed: int = 1) -> int:
+    """Run a sidecar of these groups until it is stopped; return the exit code. Raises what prevents its start.
 
     `speed`: what the waits of retries are divided by; more than 1 only under `dev up`.
     """
@@ -44,18 +45,25 @@ def run(settings: Settings, speed: int = 1) -> int:
     # There is no core dump, so what ends the process from C (an assertion of the client: signal 6, exit code 134) would
     # leave no trace: the stacks of all threads go to stderr. They name functions and lines, and no values.
     faulthandler.enable(2)
-    configure(settings.log.level, settings.log.format)
+    log = groups[0].log  # the same in all groups, as every setting of the process
+    configure(log.level, log.format)
     log_ends()
-    for sentence in (*ignored_settings(settings), *without_effect(settings)):
-        _LOG.warning("%s", sentence, extra={"event": "setting-ignored"})
-    for sentence in exposed(settings):
-        _LOG.warning("%s", sentence, extra={"event": "token-exposed"})
+    for settings in groups:
+        context_of(settings.group, is_one_of_several=len(groups) > 1).run(log_warnings, settings)
     give_back_memory()
     # Records are many and short-lived, and none of them is ever part of a reference cycle: collect less often. A relay
     # at full speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
-    return uvloop.run(_main(settings, speed))
+    return uvloop.run(_main(groups, speed))
+
+
+def log_warnings(settings: Settings) -> None:
+    """Log what is allowed in the settings of a group and has no effect, or is dangerous."""
+    for sentence in (*ignored_settings(settings), *without_effect(settings)):
+        _LOG.warning("%s", sentence, extra={"event": "setting-ignored"})
+    for sentence in exposed(settings):
+        _LOG.warning("%s", sentence, extra={"event": "token-exposed"})
 
 
 async def _collect_regularly() -> NoReturn:
@@ -68,12 +76,12 @@ async def _collect_regularly() -> NoReturn:
         gc.collect()
 
 
-async def _main(settings: Settings, speed: int = 1) -> NoReturn:
+async def _main(groups: Sequence[Settings], speed: int = 1) -> NoReturn:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     signals = StopSignals(lambda: loop.call_soon_threadsafe(stop.set))
     signals.start()
     restarts = Restarts(os.environ)
-    sidecar = Sidecar(settings, restarts, speed=speed)
+    sidecar = Sidecar(groups, restarts, speed=speed)
     await sidecar.start()
     collecting = background(_collect_regularly(), "collector")
     while (code := await sidecar.watch(stop)) is None:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from reconsume.sidecar.api.app import Access, Operated, build_app, build_probe_app
+from reconsume.sidecar.api.app import (
+    Access,
+    GroupCalls,
+    GroupPaths,
+    Operated,
+    Status,
+    build_app,
+    build_group_app,
+    build_probe_app,
+)
 from reconsume.sidecar.api.holds import hold_routes
 from reconsume.sidecar.api.pull import RECEIVE, no_pull_routes, pull_routes
 from reconsume.sidecar.api.retry import RETRY, longest_post, retry_routes
@@ -153,18 +162,26 @@ class Serving(Protocol):
         """Answer no more calls; calls under way may take `grace` seconds."""
 
 
-def build_servers(
-    settings: Settings,
-    sidecar: Operated,
-    scrape: Callable[[], bytes],
-    calls: Sequence[Call] = (),
-    largest: Callable[[], int] = lambda: 0,
-) -> list[Serving]:
-    """Return the API server for the service, and a server of the probes if these have their own address.
+@dataclass(frozen=True, slots=True)
+class GroupApi:
+    """What one group of a sidecar adds to its API.
 
-    `largest`: returns the bytes of the largest record that may be posted.
+    `status`: what `/status` shows of it. `calls`: those of its mode. `largest`: returns the bytes of the largest record
+    that may be posted.
     """
-    scrape = sparing(scrape)
+
+    settings: Settings
+    status: Callable[[], Status]
+    calls: Sequence[Call] = ()
+    largest: Callable[[], int] = lambda: 0
+
+    def build_calls(self) -> GroupCalls:
+        """Return its calls, with who may make them."""
+        return GroupCalls(self.status, self.calls, build_access(self.settings, self.largest))
+
+
+def build_access(settings: Settings, largest: Callable[[], int] = lambda: 0) -> Access:
+    """Return who may make the calls of a group, and how long these may be. `largest`: as in `GroupApi`."""
     listen, token = settings.api.listen, settings.api.token_file
     hosts = (*LOOPBACK_NAMES, *settings.api.hosts, *(() if listen.path is not None else (listen.host,)))
     operators = settings.operators.token_file
@@ -178,10 +195,28 @@ def build_servers(
         access = replace(access, raw_paths=frozenset({RETRY}), longest=lambda: longest_post(largest()))
     elif settings.deliver.outputs:
         access = replace(access, longest=lambda: max(LONGEST, settings.deliver.max_answer))
-    limits = Limits(waiting_path=RECEIVE) if settings.deliver.mode == "pull" else Limits()
-    app = build_app(sidecar, scrape, access, calls)
-    servers: list[Serving] = [Server(app, listen, limits, "api.listen")]
-    if settings.api.probe_listen is not None:
+    return access
+
+
+def build_servers(groups: Sequence[GroupApi], sidecar: Operated, scrape: Callable[[], bytes]) -> list[Serving]:
+    """Return the API server for the service, and a server of the probes if these have their own address.
+
+    Both are those of the process: `api` is the same in the settings of all groups. The calls of a single group have no
+    prefix.
+    """
+    scrape, api = sparing(scrape), groups[0].settings.api
+    by_name = {group.settings.group: group.build_calls() for group in groups}
+    if len(groups) == 1:
+        (only,) = by_name.values()
+        access, calls = only.access, only.calls
+    else:
+        access, calls = build_access(groups[0].settings), ()
+    is_pulled = any(group.settings.deliver.mode == "pull" for group in groups)
+    limits = Limits(waiting_path=RECEIVE) if is_pulled else Limits()
+    below = {name: build_group_app(of_group) for name, of_group in by_name.items()}
+    app = GroupPaths(build_app(sidecar, scrape, access, calls), below)
+    servers: list[Serving] = [Server(app, api.listen, limits, "api.listen")]
+    if api.probe_listen is not None:
         probes = build_probe_app(sidecar, scrape)
-        servers.append(Server(probes, settings.api.probe_listen, PROBE_LIMITS, "api.probe_listen"))
+        servers.append(Server(probes, api.probe_listen, PROBE_LIMITS, "api.probe_listen"))
     return servers

@@ -464,7 +464,7 @@ class Deliver(Section):
         (
             "Bytes of records that one lane may keep in memory, in delivery or waiting, with their keys, headers and "
             "what Python adds; above it fetching pauses. Copies that Kafka refuses have half as much beside it. It "
-            "bounds the sidecar's memory, and a single larger record still passes."
+            "bounds the sidecar's memory, and a single larger record still passes. The groups of one sidecar share it."
         ),
         size("1MiB", "1GiB"),
     )

@@ -40,6 +40,11 @@ be true or false alone: `ui: true`.
 
 `base: common.yaml`: {BASE_MEANING} [many-groups.md](many-groups.md) has an example.
 
+Several `-c` are several groups in one process, and no layers
+([many-groups.md](many-groups.md#one-sidecar-for-several-groups)). `api`, `log`, `ui`, `operators`, `view.folder`,
+`deliver.buffer_memory` and `drain_timeout` are then settings of the process: one file has them, or all have the same
+value. A variable or `--set` may give these, and no others.
+
 ## Settings
 
 | key | allowed | default | meaning |

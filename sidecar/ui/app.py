@@ -374,7 +374,7 @@ class DashboardThread:
     of work, because all threads share the interpreter.
     """
 
-    def __init__(self, dashboard: Dashboard) -> None:
+    def __init__(self, dashboard: Served) -> None:
         self._dashboard = dashboard
         # asyncio's own loop accepts all callers that wait before it reads from one, so a flood would evict all others.
         self._loop = uvloop.new_event_loop()

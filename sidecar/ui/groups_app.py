@@ -17,8 +17,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -33,7 +34,7 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import BusyError
 from reconsume.sidecar.groups.discovery import is_wanted, settings_of_group
 from reconsume.sidecar.groups.survey import GroupRow, GroupsSurvey
-from reconsume.sidecar.hints import OF_REQUEST
+from reconsume.sidecar.hints import PRESENT_GROUP
 from reconsume.sidecar.http.server import Server
 from reconsume.sidecar.observability.metric_builders import gauge
 from reconsume.sidecar.settings import Settings
@@ -65,18 +66,21 @@ SURVEY_WITHIN_S = 2.0
 class OpenGroup:
     """The pages of a group that somebody looks at. `used`: when a page was asked for last (monotonic seconds)."""
 
-    def __init__(self, settings: Settings, shared: SharedParts) -> None:
+    def __init__(self, settings: Settings, shared: SharedParts, share: float) -> None:
         self.settings, self.used = settings, time.monotonic()
-        self.pages = GroupPages(settings, build_policy(settings, "ui"), shared, is_one_of_many=True)
+        self.pages = GroupPages(settings, build_policy(settings, "ui"), shared, share=share, is_one_of_many=True)
         self.app = self.pages.app()
         self.pages.start()
 
 
 class OpenGroups:
-    """The groups whose pages are open, the one that was used last at the end. Used on the event loop."""
+    """The groups whose pages are open, the one that was used last at the end. Used on the event loop.
 
-    def __init__(self, base: Settings, shared: SharedParts) -> None:
-        self._base, self._shared = base, shared
+    `known` and `share`: as in `GroupsDashboard`.
+    """
+
+    def __init__(self, base: Settings, shared: SharedParts, known: Mapping[str, Settings], share: float) -> None:
+        self._base, self._shared, self._known, self._share = base, shared, known, share
         self._open: OrderedDict[str, OpenGroup] = OrderedDict()
         self._turn = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
@@ -94,8 +98,10 @@ class OpenGroups:
             opened = self._open.get(group)
             if opened is None:
                 await self._make_room()
-                settings = await self._shared.ask(lambda: settings_of_group(self._base, group))
-                opened = self._open[group] = OpenGroup(settings, self._shared)
+                settings = self._known.get(group)
+                if settings is None:
+                    settings = await self._shared.ask(lambda: settings_of_group(self._base, group))
+                opened = self._open[group] = OpenGroup(settings, self._shared, self._share)
             self._open.move_to_end(group)
             opened.used = time.monotonic()
             return opened
@@ -126,13 +132,23 @@ class OpenGroups:
 
 class GroupsDashboard:
     """The dashboard of the groups of `ui.groups`. Call `start` and `stop` on the event loop. Raises as `SharedParts`
-    does."""
+    does.
 
-    def __init__(self, base: Settings, wanted: DashboardOptions) -> None:
+    `known`: the settings of groups that have files; those of others come from Kafka. `share`: the part of a processor
+    that one query to Kafka may use.
+    """
+
+    def __init__(
+        self,
+        base: Settings,
+        wanted: DashboardOptions,
+        known: Mapping[str, Settings] = MappingProxyType({}),
+        share: float = 1.0,
+    ) -> None:
         self._wanted_groups = base.ui.groups
         self._shared = SharedParts(wanted)
         self._survey = GroupsSurvey(base)
-        self._open = OpenGroups(base, self._shared)
+        self._open = OpenGroups(base, self._shared, known, share)
         values = {
             "group": "", "may_change": wanted.token_file is not None, "ordered": False, "may_be_held": False,
             "session": None, "among_many": True,
@@ -199,7 +215,7 @@ class GroupsDashboard:
         if not is_wanted(group, self._wanted_groups) or not is_reader:
             response: ASGIApp = self._render.redirect("/" if is_reader else "/sign-in")
         else:
-            OF_REQUEST.set(group)
+            PRESENT_GROUP.set(group)
             response = (await self._open.of(group)).app
         await response(scope, receive, send)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
+from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
@@ -56,7 +56,7 @@ class CopyStatus(NamedTuple):
     shortfall: str = ""
 
 
-class ViewFollower(threading.Thread):
+class ViewFollower(ContextThread):
     """The thread that follows the view until it is stopped.
 
     `folder`: where the file is kept; None for a temporary folder. `check_every`: seconds between two checks of the ends
@@ -74,7 +74,7 @@ class ViewFollower(threading.Thread):
         *,
         source: Source,
     ) -> None:
-        super().__init__(name="view", daemon=True)
+        super().__init__("view")
         self.status = CopyStatus(None, None, "the view has not been read yet", {})
         self._kafka, self._names, self._folder, self._client = dict(kafka), names, folder, client
         self._check_every, self._source = check_every, source
@@ -90,7 +90,7 @@ class ViewFollower(threading.Thread):
     def watched(self) -> list[WatchedThread]:
         return [WatchedThread("view", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
-    def run(self) -> None:
+    def do_work(self) -> None:
         """Follow the view until stopped. After a failure, open the file and the clients again."""
         while not self._stopping.is_set():
             try:

@@ -323,20 +323,6 @@ def test_check_refuses_one_secret_under_two_names_and_takes_two_secrets_of_one_n
     assert "secret-of" not in shown.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("config", "check", "-c", "a.yaml", "-c", "b.yaml"),
-        ("config", "-c", "a.yaml", "check", "--config=b.yaml"),
-        ("-c", "a.yaml", "config", "check", "-cb.yaml"),
-    ],
-)
-def test_a_second_configuration_is_refused_and_both_are_named(words: tuple[str, ...]) -> None:
-    shown = reconsume(*words)
-    assert (shown.exit_code, shown.stdout) == (2, "")
-    assert "--config is given more than once: a.yaml and b.yaml; it takes one value" in shown.stderr
-
-
 def test_an_option_that_takes_one_value_is_refused_a_second_time_and_a_list_is_not(tmp_path: Path) -> None:
     file = write_good(tmp_path)
     shown = reconsume("dlq", "list", "-c", file, "--since", "1h", "--since=2h")

@@ -5,7 +5,7 @@ Module-scoped makers, because one run serves many claims: the record kinds are p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +18,7 @@ from tests.support.proof.ledger import Ledger
 from tests.support.service.behaviours import Script
 from tests.support.service.service import Service
 from tests.support.sidecar.config import Config
-from tests.support.sidecar.process import SidecarProcess
+from tests.support.sidecar.process import OtherGroup, SidecarProcess
 from tests.support.sidecar.scene import Proxied, Scene
 
 FreshGroup = Callable[..., GroupTopics]
@@ -26,10 +26,17 @@ StartService = Callable[[Script], Service]
 
 
 class StartSidecar(Protocol):
-    """Starts one sidecar of a group; `wait` for its lanes."""
+    """Starts one sidecar of a group, and of `others`; `wait` for its lanes."""
 
     def __call__(
-        self, group: GroupTopics, url: str, pod: str = "pod-0", overrides: Config | None = None, *, wait: bool = True
+        self,
+        group: GroupTopics,
+        url: str,
+        pod: str = "pod-0",
+        overrides: Config | None = None,
+        *,
+        wait: bool = True,
+        others: Sequence[OtherGroup] = (),
     ) -> SidecarProcess: ...
 
 
@@ -85,9 +92,15 @@ def start_sidecar(stack: ExitStack, folder: Path) -> StartSidecar:
     """`start_sidecar(group, url, pod="pod-0", overrides=None)`: a sidecar that has started."""
 
     def start(
-        group: GroupTopics, url: str, pod: str = "pod-0", overrides: Config | None = None, *, wait: bool = True
+        group: GroupTopics,
+        url: str,
+        pod: str = "pod-0",
+        overrides: Config | None = None,
+        *,
+        wait: bool = True,
+        others: Sequence[OtherGroup] = (),
     ) -> SidecarProcess:
-        sidecar = SidecarProcess(group, url, folder / group.group, pod=pod, overrides=overrides)
+        sidecar = SidecarProcess(group, url, folder / group.group, pod=pod, overrides=overrides, others=others)
         stack.enter_context(sidecar)
         if wait:
             sidecar.wait_ready()

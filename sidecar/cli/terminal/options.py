@@ -30,19 +30,21 @@ KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 class Options:
     """The common options as given; None and empty mean not given. typer gets them from here."""
 
-    config: Annotated[
-        Path | None,
+    configs: Annotated[
+        list[Path],
         typer.Option(
             "-c",
             "--config",
             metavar="FILE",
             help="The configuration. Default: reconsume.yaml, or /etc/reconsume/reconsume.yaml where there is none; "
-            "for dev up, that of its sample service.",
+            "for dev up, that of its sample service. Several mean several groups.",
         ),
-    ] = None
+    ] = field(default_factory=list)
     group: Annotated[
         str | None,
-        typer.Option("--group", metavar="NAME", help="Which of ui.groups it is about, if the file names several."),
+        typer.Option(
+            "--group", metavar="NAME", help="Which group it is about, of several -c, or of ui.groups in the file."
+        ),
     ] = None
     sets: Annotated[
         list[str], typer.Option("--set", metavar="KEY=VALUE", help="Override one setting; may be repeated.")
@@ -57,16 +59,34 @@ class Options:
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
 
     def then(self, later: Options) -> Options:
-        """Return these options and `later`, which stand nearer to the command. Every `--set` counts; later ones win.
+        """Return these options and `later`, which stand nearer to the command. Every `-c` and every `--set` counts;
+        of two for one setting the later one wins.
 
         Raises BadParameter if another option that takes a value is in both.
         """
         changes = {one.name: value for one in fields(later) if (value := getattr(later, one.name))}
         for name, value in changes.items():
-            if name != "sets" and not isinstance(value, bool) and (first := getattr(self, name)) is not None:
+            if name not in LISTS and not isinstance(value, bool) and (first := getattr(self, name)) is not None:
                 option = OPTION_NAMES[name]
                 raise typer.BadParameter(f"{option} is given more than once: {first} and {value}; it takes one value")
-        return replace(self, **changes | {"sets": [*self.sets, *later.sets]})
+        return replace(self, **changes | {name: [*getattr(self, name), *getattr(later, name)] for name in LISTS})
+
+    @property
+    def config(self) -> Path | None:
+        """The one file; None without `-c`. Raises BadParameter if there are several."""
+        if len(self.configs) > 1:
+            raise typer.BadParameter(f"-c names {len(self.configs)} files, and this takes one")
+        return self.configs[0] if self.configs else None
+
+    @property
+    def has_several_configs(self) -> bool:
+        """Whether there are several `-c`, and so several groups."""
+        return len(self.configs) > 1
+
+    @property
+    def discovered_group(self) -> str | None:
+        """The group of `--group` whose settings come from Kafka; None if a file has them (several `-c`)."""
+        return None if self.has_several_configs else self.group
 
     @property
     def output(self) -> Output:
@@ -79,10 +99,12 @@ class Options:
             raise typer.BadParameter(f"this prints no rows, so leave out -o; {instead}")
 
 
-OPTION_NAMES = {"config": "--config", "format": "--output"}
+LISTS = ("configs", "sets")
+"""The options that may be repeated."""
+OPTION_NAMES = {"group": "--group", "format": "--output"}
 """What users call the options that take one value."""
 COMMON = {
-    name: parameter.replace(kind=KEYWORD_ONLY, default=None if name == "sets" else parameter.default)
+    name: parameter.replace(kind=KEYWORD_ONLY, default=None if name in LISTS else parameter.default)
     for name, parameter in inspect.signature(Options, eval_str=True).parameters.items()
 }
 
@@ -151,12 +173,12 @@ def command(
         def call(context: typer.Context, options: Options, own: dict[str, Any]) -> None:
             as_json = options.format in (Format.JSON, Format.JSONL)
             words = context.command_path.split()  # `reconsume dlq show`
-            use_given(options.config, map(masked_set, options.sets), options.group)
+            use_given(options.configs, map(masked_set, options.sets), options.group)
             try:
                 work = functools.partial(typing.cast(Any, function), options, **own)
                 code = exit_code(work, debug=options.debug, as_json=as_json, command=words[:2][-1])
             finally:
-                use_given(None)
+                use_given()
             if code != 0:
                 raise typer.Exit(code)  # raised, not returned: a returned typer.Exit would end with 0
 

@@ -8,13 +8,13 @@ changes no view.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
+from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.core.record import weight_of
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
@@ -77,7 +77,7 @@ class PendingPost(NamedTuple):
     size: int = 0
 
 
-class PostWriter(threading.Thread):
+class PostWriter(ContextThread):
     """Commit posts in groups: all that arrived during the transaction before.
 
     `observe` is called on this thread with the result and the seconds of each transaction.
@@ -86,7 +86,7 @@ class PostWriter(threading.Thread):
     def __init__(
         self, config: Mapping[str, object], observe: Callable[[str, float], None], registry: CredentialRegistry
     ) -> None:
-        super().__init__(name=f"poster-{config['transactional.id']}", daemon=True)
+        super().__init__(f"poster-{config['transactional.id']}")
         self._observe = observe
         self._jobs: SimpleQueue[PendingPost | Refresh | None] = SimpleQueue()
         self._stopping = StopRequest()
@@ -146,7 +146,7 @@ class PostWriter(threading.Thread):
 
     # --- on its own thread -------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def do_work(self) -> None:
         """Make the producer, then commit posts until stopped."""
         self._busy = True
         self._supply.replace()

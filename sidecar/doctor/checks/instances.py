@@ -180,7 +180,7 @@ def status_of(group: str, here: Listen, token_file: str | None) -> Mapping[str, 
     try:
         tokens = () if token_file is None else read_tokens(Path(token_file)).tokens
         bearer = {"Authorization": f"Bearer {tokens[0].secret.decode('ascii')}"} if tokens else {}
-        connection.request("GET", "/status", headers={"Host": "localhost", **bearer})
+        connection.request("GET", f"/groups/{group}/status", headers={"Host": "localhost", **bearer})
         answer = connection.getresponse()
         status = json.loads(answer.read(LARGEST_STATUS)) if answer.status == 200 else None
     except (OSError, ValueError, http.client.HTTPException):

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from confluent_kafka import TopicPartition
 
+from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal
 from reconsume.sidecar.core.progress_codec import LONGEST, encode
 from reconsume.sidecar.core.record import Partition
@@ -60,7 +61,7 @@ def offsets_of(written: WrittenProgress) -> list[TopicPartition]:
     return [TopicPartition(*source, offset, text) for source, (offset, text) in written.items()]
 
 
-class Committer(threading.Thread):
+class Committer(ContextThread):
     """The thread that commits one lane's batches, one at a time. It calls `report` with each result.
 
     `outputs`: knows the topics that records of the service go to; None: there are none.
@@ -78,7 +79,7 @@ class Committer(threading.Thread):
         member_refused: Callable[[], None] = lambda: None,
         outputs: KnownOutputs | None = None,
     ) -> None:
-        super().__init__(name=f"committer-{producer_config['transactional.id']}", daemon=True)
+        super().__init__(f"committer-{producer_config['transactional.id']}")
         self.ready = threading.Event()
         """Set once the first producer is ready. Nothing may be subscribed before that."""
         self.busy = False
@@ -129,7 +130,7 @@ class Committer(threading.Thread):
         self._stopping.set()
         self._batches.put(None)
 
-    def run(self) -> None:
+    def do_work(self) -> None:
         """Make the producer, then commit batches until stopped."""
         self._supply.replace()
         self.ready.set()

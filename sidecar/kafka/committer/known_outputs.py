@@ -20,6 +20,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
+from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.kafka.admin.connection import Connection
 from reconsume.sidecar.kafka.committer.refusing_partitions import State
@@ -40,14 +41,14 @@ ANSWER_WITHIN = 20.0
 _LOG = logging.getLogger("reconsume.outputs")
 
 
-class KnownOutputs(threading.Thread):
+class KnownOutputs(ContextThread):
     """The thread that lists the topics for outputs; tells what a service may write to (`topics.outputs.OutputTopics`).
 
     A client is made for each look: one that stayed would cost threads and connections for a request in 45 seconds.
     """
 
     def __init__(self, allowed: AllowedOutputs, kafka: Mapping[str, str], registry: CredentialRegistry) -> None:
-        super().__init__(name="outputs", daemon=True)
+        super().__init__("outputs")
         self.allowed = allowed
         self.states: Mapping[str, list[State]] = {}
         """The partitions of each topic that exists and is allowed, as of the last look."""
@@ -84,7 +85,7 @@ class KnownOutputs(threading.Thread):
         """Return this thread, for `/livez`."""
         return [WatchedThread(self.name, self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
-    def run(self) -> None:
+    def do_work(self) -> None:
         """Look at the topics until stopped."""
         while not self._stopping.is_set():
             self._look()

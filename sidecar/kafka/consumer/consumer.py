@@ -13,6 +13,7 @@ from queue import SimpleQueue
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
+from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.client_config import fetches_whole, whole_fetches
@@ -100,7 +101,7 @@ class LaneClient:
             self.consumer = None
 
 
-class ConsumerThread(threading.Thread):
+class ConsumerThread(ContextThread):
     """The thread that reads one lane's topics.
 
     `reading`: None on the main lane, unless it reads foreign headers. `heavy`: bytes after which a hand-over ends.
@@ -117,7 +118,7 @@ class ConsumerThread(threading.Thread):
         heavy: int = HEAVY,
         ask_restart: AskRestart = no_restart,
     ) -> None:
-        super().__init__(name=f"consumer-{config['group.id']}", daemon=True)
+        super().__init__(f"consumer-{config['group.id']}")
         self.assignment = assignment
         self.failure: BaseException | None = None
         """The exception that ended the thread; None if there was none."""
@@ -166,7 +167,7 @@ class ConsumerThread(threading.Thread):
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def do_work(self) -> None:
         """Poll until stopped, or until an error ends the thread."""
         try:
             while not self._demands.stopping.is_set():

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import read_plain
 from reconsume.sidecar.kafka.credentials.reachability import Unreachable, answers
@@ -57,14 +58,14 @@ class AuthErrorHandler(logging.Handler):
             self.heard.set()
 
 
-class CredentialWatcher(threading.Thread):
+class CredentialWatcher(ContextThread):
     """The thread that follows the files until stopped.
 
     `waiting`: whether a part of the sidecar still waits for Kafka's first answer.
     """
 
     def __init__(self, kafka: Kafka, registry: CredentialRegistry, waiting: Callable[[], bool]) -> None:
-        super().__init__(name="credentials", daemon=True)
+        super().__init__("credentials")
         self.problem = ""
         """Why Kafka cannot be reached, and the remedy; empty while it answers."""
         self._kafka, self._registry, self._waiting = kafka, registry, waiting
@@ -81,7 +82,7 @@ class CredentialWatcher(threading.Thread):
     def watched(self) -> list[WatchedThread]:
         return [WatchedThread("credentials", self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
 
-    def run(self) -> None:
+    def do_work(self) -> None:
         """Look at the files and at Kafka until stopped, whatever happens."""
         logging.getLogger(KAFKA).addHandler(self._hint)
         self._ask_at = time.monotonic() + ASK_AFTER

@@ -45,7 +45,6 @@ transactions. All of it runs on the thread, except the calls of the port.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,6 +55,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message
 from msgspec.structs import replace
 
+from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
@@ -178,7 +178,7 @@ class QueueReading:
         return self.caught_up and not self.awaited and self.known_to >= self.position + FAR_AHEAD
 
 
-class QueueThread(threading.Thread):
+class QueueThread(ContextThread):
     """Port `QueueReads` on Kafka. `group`: the one that commits the queues' progress. `room`: bytes of the cache."""
 
     def __init__(
@@ -189,7 +189,7 @@ class QueueThread(threading.Thread):
         room: int,
         ask: QueueHelp,
     ) -> None:
-        super().__init__(name=f"queues-{config['group.id']}", daemon=True)
+        super().__init__(f"queues-{config['group.id']}")
         self.failure: BaseException | None = None
         """The exception that ended the thread; None if there was none."""
         self._stopping = StopRequest()
@@ -252,7 +252,7 @@ class QueueThread(threading.Thread):
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def do_work(self) -> None:
         """Read until stopped, or until an error ends the thread."""
         try:
             while not self._stopping.is_set():

@@ -103,14 +103,14 @@ def test_an_error_recommends_the_command_with_the_settings_that_were_given(tmp_p
 
 def test_a_hint_repeats_what_was_given_but_for_what_it_sets_itself() -> None:
     assert hint("topics apply") == "reconsume topics apply"
-    use_given(Path("a b.yaml"), ["retry.levels=[1s]", "group=b", "retry.ladder=[1s, 2s]"])
+    use_given([Path("a b.yaml")], ["retry.levels=[1s]", "group=b", "retry.ladder=[1s, 2s]"])
     try:
         shown = hint("topics apply --set 'retry.levels=[1s, 3s]'")
         own = "reconsume topics apply --set 'retry.levels=[1s, 3s]' -c 'a b.yaml'"
         assert shown == f"{own} --set group=b --set 'retry.ladder=[1s, 2s]'"
         assert hint("run", Path("other.yaml")) == "reconsume run -c other.yaml"
     finally:
-        use_given(None)
+        use_given()
     assert hint("run", Path("a b.yaml")) == "reconsume run -c 'a b.yaml'"
 
 

@@ -42,6 +42,12 @@ def test_an_option_before_and_behind_the_name_of_the_command_is_given_twice(file
     assert "--output is given more than once: json and tsv; it takes one value" in shown.stderr
 
 
+def test_a_second_group_before_the_name_of_the_command_is_named_with_its_option(file: Path) -> None:
+    shown = reconsume("--group", "a", "config", "show", "-c", file, "--group", "b")
+    assert shown.exit_code == 2
+    assert "--group is given more than once: a and b; it takes one value" in shown.stderr
+
+
 def test_every_set_counts_and_the_later_wins(file: Path) -> None:
     sets = ["--set", "log.level=debug", "--set", "start=latest"]
     shown = reconsume(*sets, "config", "--set", "log.level=error", "show", "-c", file, "--set", "retry.max_deaths=9")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconsume.sidecar.runtime.servers import build_servers
+from reconsume.sidecar.runtime.servers import GroupApi, build_servers
 from tests.support.service.service import free_port
 from tests.support.sidecar.api_calls import METRICS, call
 from tests.support.sidecar.cli import reconsume
@@ -34,7 +34,8 @@ def test_outside_loopback_a_call_needs_a_listed_name_and_a_token(tmp_path: Path,
     (tmp_path / "token").write_text("a-secret-long-enough\n", encoding="utf-8")
     port = free_port()
     sets = (f"api.listen=0.0.0.0:{port}", f"api.token_file={tmp_path / 'token'}", "api.probe_listen=null", NAMES)
-    [server] = build_servers(good(tmp_path, *sets), Operation(), lambda: METRICS)
+    sidecar = Operation()
+    [server] = build_servers([GroupApi(good(tmp_path, *sets), sidecar.status)], sidecar, lambda: METRICS)
     loop = Loop()
     try:
         loop.run(server.start)

@@ -22,7 +22,7 @@ def alone(folder: Path, timeout: float, *, stopped: bool) -> tuple[int, float]:
     )
 
     async def run() -> tuple[int, float]:
-        sidecar, stop, clock = Sidecar(settings, drained_for=0.5), asyncio.Event(), asyncio.get_running_loop().time
+        sidecar, stop, clock = Sidecar([settings], drained_for=0.5), asyncio.Event(), asyncio.get_running_loop().time
         await sidecar.start()
         watching = asyncio.create_task(sidecar.watch(stop))
         await sidecar.drain(timeout)

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -55,6 +55,14 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
 
+class OtherGroup(NamedTuple):
+    """A further group of a sidecar."""
+
+    group: GroupTopics
+    url: str
+    overrides: Config | None = None
+
+
 CHECKED = {SWITCH: "1"}
 """The variable by which a sidecar checks its lanes once a second, and ends with a sentence of what does not hold."""
 
@@ -64,7 +72,8 @@ class SidecarProcess:
 
     `pod` is its POD_NAME: the same name again is the same pod, whose container was started anew. A `fresh` one is
     started as users do, where its memory or its start matters; others are forked, which costs less, and check their
-    lanes once a second. `environ` are variables beside those of this process.
+    lanes once a second. `environ` are variables beside those of this process. `others`: further groups of the same
+    process, each with a file of its own.
     """
 
     module = MAIN
@@ -80,6 +89,7 @@ class SidecarProcess:
         overrides: Config | None = None,
         fresh: bool = False,
         environ: Mapping[str, str] | None = None,
+        others: Sequence[OtherGroup] = (),
     ) -> None:
         self.group = group
         self.pod = pod
@@ -89,6 +99,13 @@ class SidecarProcess:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = folder / f"{pod}.yaml"
         self._file.write_text(yaml.safe_dump(with_operators(config_of(group, url, self.port, overrides), folder)))
+        self.files = [self._file]
+        """The configuration of each group."""
+        for other in others:
+            config = config_of(other.group, other.url, self.port, other.overrides)
+            del config["drain_timeout"]  # the process has one, and the first file has it
+            self.files.append(folder / f"{pod}-{other.group.group}.yaml")
+            self.files[-1].write_text(yaml.safe_dump(config))
         self._log = folder / f"{pod}.log"
         self._process: subprocess.Popen[bytes] | Forked | None = None
         self._scraped = -LONGEST_HELD
@@ -127,12 +144,13 @@ class SidecarProcess:
         """Start the process, or start it anew after it has ended; returns at once."""
         environ = {**os.environ, "POD_NAME": self.pod, "PYTHONPATH": str(REPOSITORY), **self._environ}
         if self.module == MAIN and not self._fresh:
-            self._process = nursery().fork(["run", "-c", str(self._file)], self._file.parent, environ, self._log)
+            words = ["run", *(word for file in self.files for word in ("-c", str(file)))]
+            self._process = nursery().fork(words, self._file.parent, environ, self._log)
             return
         # Its stderr is a file: a pipe that nobody reads fills up, and then stops every thread of the Kafka client.
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command(self._file, self.module), cwd=self._file.parent, env=environ, stderr=log
+                command(*self.files, module=self.module), cwd=self._file.parent, env=environ, stderr=log
             )
 
     def stop(self, seconds: float = 15.0) -> Exit:
@@ -243,9 +261,9 @@ class SidecarProcess:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
 
-def command(file: Path, module: str = "reconsume.sidecar") -> list[str]:
+def command(*files: Path, module: str = "reconsume.sidecar") -> list[str]:
     """How a sidecar is started."""
-    return [sys.executable, "-m", module, "run", "-c", str(file)]
+    return [sys.executable, "-m", module, "run", *(word for file in files for word in ("-c", str(file)))]
 
 
 def _reserved_port() -> tuple[int, socket.socket]:

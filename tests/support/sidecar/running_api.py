@@ -32,6 +32,7 @@ class Operation:
     left: int = 0
     drains: list[float] = field(default_factory=list)
     may_end: threading.Event | None = None
+    groups: tuple[str, ...] = ("billing",)
 
     def problems(self) -> list[str]:
         return self.found

@@ -13,7 +13,7 @@ from reconsume.sidecar.core.partition import STOPPED, Kind, PartitionState, Paus
 from reconsume.sidecar.core.progress import Bounds, Progress
 from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition
-from reconsume.sidecar.core.room import AdmissionLimit, Room
+from reconsume.sidecar.core.room import AdmissionLimit, Room, SharedRoom
 from tests.sim.samples import record
 
 ROOM = 1_001
@@ -195,3 +195,42 @@ def test_a_partition_that_goes_leaves_nothing_behind() -> None:
         memory.check()
         assert memory.taken == taken
     assert memory.refused_bytes == {}
+
+
+def shared_rooms(loads: list[int]) -> list[Room]:
+    """Lanes of several groups that share 9 MiB, with so many bytes each."""
+    shared, rooms = SharedRoom(9 << 20, len(loads)), list[Room]()
+    for load in loads:
+        room = Room(3 << 20, {}, Pace(8), Agenda(lambda _at_ms: None), ordered=False, shared=shared)
+        partition = PartitionState(MINE, 1, Kind("main", None), Progress(0), Bounds())
+        room.add_bytes(partition, load)
+        rooms.append(room)
+    return rooms
+
+
+@pytest.mark.parametrize(
+    ("loads", "most"),
+    [
+        ([0, 0, 0], 13 << 20),
+        ([1 << 20, 1 << 20, 1 << 20], 13 << 20),
+        ([5 << 20, 0, 0], 5 << 20),
+        ([3 << 20, 3 << 20, 0], 5 << 20),
+        ([7 << 20, 0, 0], 1 << 20),
+        ([7 << 20, 3 << 20, 0], 1 << 20),
+    ],
+)
+def test_a_lane_of_several_groups_may_have_a_mebibyte_and_twice_what_is_free(loads: list[int], most: int) -> None:
+    assert {room.room for room in shared_rooms(loads)} == {most}
+
+
+def test_one_hungry_group_gets_two_thirds_of_what_is_shared_and_the_next_one_still_finds_something() -> None:
+    first, second, _ = rooms = shared_rooms([0, 0, 0])
+    partition = PartitionState(MINE, 1, Kind("main", None), Progress(0), Bounds())
+    for room in (first, second):
+        while not room.is_full_with(1024):
+            room.add_bytes(partition, 1024)
+    assert first.load == pytest.approx(5 << 20, rel=0.01), "a mebibyte of its own, and 4 of 6 that are shared"
+    assert second.load > 2 << 20
+    assert sum(room.load for room in rooms) <= 9 << 20
+    first.add_bytes(partition, -first.load)
+    assert second.room > 5 << 20, "what is done is free for the others"
