@@ -51,7 +51,10 @@ class Cost(NamedTuple):
 
 def write_configurations(folder: Path, bootstrap: str, url: str, count: int) -> list[Path]:
     """Write a base and a file for each group."""
-    common = {"kafka": {"bootstrap.servers": bootstrap}, "log": {"level": "warning"}}
+    common: dict[str, dict[str, str | None]] = {
+        "kafka": {"bootstrap.servers": bootstrap},
+        "log": {"level": "warning"},
+    }
     common["api"] = {"listen": f"127.0.0.1:{PORT}", "probe_listen": None}
     (folder / "common.yaml").write_text(yaml.safe_dump(common))
     files = []

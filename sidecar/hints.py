@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 
 PRESENT_GROUP: ContextVar[str | None] = ContextVar("reconsume.group", default=None)
 """The group that the running code is about, in a process that has several: the pages of many groups, and a sidecar of
@@ -26,22 +27,29 @@ class _Given:
     files: tuple[Path, ...] = ()
     sets: tuple[str, ...] = ()
     group: str | None = None
+    file_of: Mapping[str, Path] = MappingProxyType({})
 
 
 def use_given(files: Iterable[Path] = (), sets: Iterable[str] = (), group: str | None = None) -> None:
     """Let hints name this configuration. `files`: each `-c`. `sets`: each `--set`, without secrets. `group`: that of
     `--group`."""
-    _Given.files, _Given.sets, _Given.group = tuple(files), tuple(sets), group
+    _Given.files, _Given.sets, _Given.group, _Given.file_of = tuple(files), tuple(sets), group, MappingProxyType({})
+
+
+def use_file_of(file_of: Mapping[str, Path]) -> None:
+    """Let hints about a group name its file alone. `file_of`: the file of each group of several `-c`."""
+    _Given.file_of = dict(file_of)
 
 
 def hint(command: str, file: Path | None = None) -> str:
     """Return a command to type, as `hint("topics apply")`. `file`: its whole configuration, if not that of this
     command. A key that the command sets itself is not set again."""
-    call = _Given
-    group = PRESENT_GROUP.get() or call.group
-    of_group = () if file is not None or group is None else ("--group", group)
-    sets = () if file is not None else call.sets
-    files = call.files if file is None else (file,)
+    files, sets, group = _Given.files, _Given.sets, PRESENT_GROUP.get() or _Given.group
+    if file is not None:
+        files, sets, group = (file,), (), None
+    elif group is not None and group in _Given.file_of:
+        files, group = (_Given.file_of[group],), None
+    of_group = () if group is None else ("--group", group)
     own = {word.partition("=")[0] for word in shlex.split(command)} if "--set" in command else ()
     words = [*of_group, *(word for one in sets if one.partition("=")[0] not in own for word in ("--set", one))]
     return (

@@ -13,18 +13,20 @@ from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from reconsume.sidecar.cli.terminal.options import Options, Texts
 from reconsume.sidecar.cli.terminal.output import talk, write
-from reconsume.sidecar.deploy.annotations import faults
+from reconsume.sidecar.deploy.annotations import SidecarAnnotations, faults
 from reconsume.sidecar.deploy.choice import choose, expect_one_workload_each
 from reconsume.sidecar.deploy.manifest_file import Changed, ManifestFile
 from reconsume.sidecar.deploy.workload import (
     WrongManifestError,
     annotations_of,
+    has_sidecar,
     name_of,
     with_sidecar,
     without_sidecar,
 )
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import read_given, read_stream, replace_file
+from reconsume.sidecar.printable import noun_of
 
 STDIN = "-"
 LARGEST = 16 * 1024 * 1024
@@ -34,7 +36,7 @@ Files = Annotated[
     list[str], typer.Option("-f", "--file", metavar="FILE", help="The manifest; - is stdin; may be repeated.")
 ]
 ANNOTATIONS: Texts = {
-    "config_map": ("NAME", "The ConfigMap with reconsume.yaml; what stands below is laid over it."),
+    "config_map": ("NAME,…", "The ConfigMap with reconsume.yaml, or one for each group; the rest is laid over one."),
     "group": ("GROUP", "The setting group."),
     "topics": ("TOPIC,…", "The setting topics: names with a comma between them."),
     "url": ("URL", "The setting deliver.url."),
@@ -72,6 +74,9 @@ def inject(
             "--workload", metavar="KIND/NAME", help="Put it into this one, as deployment/orders; may be repeated."
         ),
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Give a sidecar that is there other groups than it has.")
+    ] = False,
     many: Annotated[bool, typer.Option("--many", help="One group in several workloads is meant.")] = False,
     _yes: NeverAsks = False,
     **annotations: str | None,
@@ -82,7 +87,8 @@ def inject(
     is: a Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, CronJob, Pod or Rollout of Argo, also in a List. Never
     into a hook of Helm or Argo CD, or where the label says "false". The rest is passed on as it is, with its comments
     and its order. What is given is kept in annotations of the pod (reconsume.io/group and so on): a second run needs no
-    options, changes nothing, and follows annotations that were edited. An empty value takes one back.
+    options, changes nothing, and follows annotations that were edited. An empty value takes one back. Options that
+    would give a sidecar other groups need --replace.
     Ends with 1 when several workloads are there and none is chosen, or two would be one group without --many, and with
     3 when what is chosen has a pod template that is not understood.
 
@@ -90,6 +96,7 @@ def inject(
     Examples:
       reconsume inject -f deploy.yaml --config-map billing --url http://127.0.0.1:8080/events | kubectl apply -f -
       kustomize build . | reconsume inject -f - --config-map orders --workload deployment/orders
+      reconsume inject -f deploy.yaml -i --config-map billing,shipping
       reconsume inject -f deploy.yaml -i --group billing --topics orders --mode pull --bootstrap-servers kafka:9092
     """
     options.expect_no_format("the manifest is printed as it is")
@@ -104,8 +111,8 @@ def inject(
         return print_changed([file.changed(without_sidecar) for file in manifests], files, in_place=in_place)
     choice = choose([one for file in manifests for one in file.objects()], [name.lower() for name in workloads or ()])
     if not many:
-        expect_one_workload_each(choice.chosen, lambda one: group_of(one, annotations))
-    code = print_changed(put_in(manifests, choice.chosen, annotations), files, in_place=in_place)
+        expect_one_workload_each(choice.chosen, lambda one: groups_of(one, annotations))
+    code = print_changed(put_in(manifests, choice.chosen, annotations, replace=replace), files, in_place=in_place)
     for one in choice.unknown:
         talk(
             f"{name_of(one)}: has the template of a pod, and {one.get('apiVersion')} {one['kind']} is not a kind that "
@@ -114,25 +121,33 @@ def inject(
     return PARTLY if choice.unknown else code
 
 
-def group_of(workload: dict[str, Any], options: dict[str, str | None]) -> object:
-    """Return what names the group of a workload's sidecar; for a malformed workload something of its own."""
+def groups_of(workload: dict[str, Any], options: dict[str, str | None]) -> tuple[object, ...]:
+    """Return what names the groups of a workload's sidecar; for a malformed workload something of its own."""
     try:
         annotations = annotations_of(workload).over(options)
     except WrongManifestError:
-        return id(workload)
-    return annotations.config_map, annotations.group
+        return (id(workload),)
+    return annotations.groups
 
 
 def put_in(
-    manifests: Iterable[ManifestFile], chosen: Iterable[dict[str, Any]], options: dict[str, str | None]
+    manifests: Iterable[ManifestFile],
+    chosen: Iterable[dict[str, Any]],
+    options: dict[str, str | None],
+    *,
+    replace: bool,
 ) -> list[Changed]:
-    """Put the sidecar into the chosen workloads of all files. Raises ConfigError with all faults."""
+    """Put the sidecar into the chosen workloads of all files. `replace`: also where it has other groups. Raises
+    ConfigError with all faults."""
     wanted = set(map(id, chosen))
 
     def put(workload: dict[str, Any]) -> dict[str, Any]:
-        annotations = annotations_of(workload).over(options)
+        before = annotations_of(workload)
+        annotations = before.over(options)
         if wrong := faults(annotations):
             raise WrongManifestError("; ".join(wrong))
+        if not replace and has_sidecar(workload) and annotations.groups != before.groups:
+            raise WrongManifestError(replaced_groups(before, annotations))
         return with_sidecar(workload, annotations)
 
     changed, problems = list[Changed](), list[str]()
@@ -144,6 +159,24 @@ def put_in(
     if problems:
         raise ConfigError(problems)
     return changed
+
+
+def replaced_groups(before: SidecarAnnotations, after: SidecarAnnotations) -> str:
+    """Return the sentence about a sidecar that would get other groups than it has."""
+    names = [shown_groups(one) for one in (before, after)]
+    every = ",".join(dict.fromkeys((*before.config_maps, *after.config_maps)))
+    both = f"; one sidecar has several groups: --config-map {every}" if before.config_maps and after.config_maps else ""
+    return (
+        f"it has a sidecar with {names[0]}, which would have {names[1]}, and nobody would consume what it leaves: "
+        f"--replace does that{both}"
+    )
+
+
+def shown_groups(annotations: SidecarAnnotations) -> str:
+    """Return what names the groups of a sidecar, in words."""
+    maps = f"the {noun_of(len(annotations.config_maps), 'ConfigMap')} {', '.join(annotations.config_maps)}"
+    group = f"the group {annotations.group}"
+    return " and ".join([*([maps] if annotations.config_maps else []), *([group] if annotations.group else [])])
 
 
 def read_all(files: list[str]) -> list[ManifestFile]:

@@ -18,6 +18,8 @@ ADDED_GRACE = f"{DOMAIN}/added-grace-period"
 """The annotation of a pod that got its grace period with the sidecar: the seconds. It is no option."""
 MESHES = ("istio", "linkerd")
 SECRET_VOLUME = "reconsume-secret-"
+CONFIG_VOLUME = "reconsume-config"
+"""The volume of the only ConfigMap; of several, each name goes on with that of its ConfigMap."""
 NATIVE, PLAIN = "native", "plain"
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,44}[a-z0-9])?")
 """The name of a ConfigMap or Secret. It is short because a volume's name, of 63 characters at most, ends with it."""
@@ -29,6 +31,10 @@ URL = "http://127.0.0.1:1/"
 """A stand-in for the URL that is in the ConfigMap."""
 
 
+OF_ONE_GROUP = ("group", "topics", "url", "mode", "bootstrap_servers")
+"""The fields that are laid over the settings of one group."""
+
+
 @dataclass(frozen=True, slots=True)
 class SidecarAnnotations:
     """The options for a sidecar. Each field is an annotation of the pod: `config_map` is reconsume.io/config-map.
@@ -38,7 +44,8 @@ class SidecarAnnotations:
 
     image: str = ""
     config_map: str = ""
-    """The ConfigMap whose key reconsume.yaml is the configuration. The fields below are laid over it."""
+    """The ConfigMap whose key reconsume.yaml is the configuration. The fields below are laid over it. Several names,
+    separated by commas, are several groups."""
     group: str = ""
     topics: str = ""
     """The main topics as in a YAML list: `orders, invoices`, or `orders, {name: invoices, tags: TagA}`."""
@@ -64,6 +71,16 @@ class SidecarAnnotations:
     def plain(self) -> bool:
         """Whether it is an ordinary container. Such a container does not start before the service and end after it."""
         return self.container == PLAIN
+
+    @property
+    def config_maps(self) -> tuple[str, ...]:
+        """The names of the ConfigMaps, each once; several are several groups."""
+        return tuple(dict.fromkeys(name.strip() for name in self.config_map.split(",") if name.strip()))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What names the groups of the sidecar: its ConfigMaps, with a group that is laid over the only one."""
+        return tuple(sorted(f"{name}/{self.group}" for name in self.config_maps or ("",)))
 
     @property
     def secret_names(self) -> tuple[str, ...]:
@@ -111,9 +128,12 @@ def faults(annotations: SidecarAnnotations) -> list[str]:
     problems = []
     if annotations.container not in ("", NATIVE, PLAIN):
         problems.append(f"{annotation('container')} = {annotations.container}: must be {NATIVE} or {PLAIN}")
-    for name in (annotations.config_map, *annotations.secret_names):
-        if name and not NAME.fullmatch(name):
+    for name in (*annotations.config_maps, *annotations.secret_names):
+        if not NAME.fullmatch(name):
             problems.append(f"{name}: must be the name of a ConfigMap or Secret, of 46 characters at most")
+    if len(annotations.config_maps) > 1:
+        text = f"is of one group, and {annotation('config_map')} names several: write it in the ConfigMap"
+        problems += [f"{annotation(name)} {text}" for name in OF_ONE_GROUP if getattr(annotations, name)]
     problems += _volume_faults(annotations)
     if annotations.memory_limit and not QUANTITY.fullmatch(annotations.memory_limit):
         problems.append(f"{annotation('memory_limit')} = {annotations.memory_limit}: must be like 256Mi")
@@ -125,15 +145,22 @@ def secret_volume(secret: str) -> str:
     return f"{SECRET_VOLUME}{secret.replace('.', '-')}"
 
 
+def config_volume(config_map: str) -> str:
+    """Return the name of the volume of one ConfigMap of several."""
+    return f"{CONFIG_VOLUME}-{config_map.replace('.', '-')}"
+
+
 def _volume_faults(annotations: SidecarAnnotations) -> list[str]:
-    """Return a fault for each Secret whose volume would have the name of another one's, and not be mounted."""
+    """Return a fault for each ConfigMap or Secret whose volume would have the name of another one's."""
     by_volume: dict[str, str] = {}
     problems = []
-    for secret in annotations.secret_names:
-        other = by_volume.setdefault(secret_volume(secret), secret)
-        if other != secret:
-            text = f"{secret} and {other} would be one volume, as a volume's name has no dots; rename one of them"
-            problems.append(f"{annotation('secrets')}: {text}")
+    configs = [("config_map", config_volume(name), name) for name in annotations.config_maps]
+    secrets = [("secrets", secret_volume(name), name) for name in annotations.secret_names]
+    for field, volume, name in (*configs, *secrets):
+        other = by_volume.setdefault(volume, name)
+        if other != name:
+            text = f"{name} and {other} would be one volume, as a volume's name has no dots; rename one of them"
+            problems.append(f"{annotation(field)}: {text}")
     return problems
 
 

@@ -79,14 +79,15 @@ def listed(candidates: Sequence[Object]) -> str:
     return printable(", ".join(names[:MOST_NAMED]) or "none") + more
 
 
-def expect_one_workload_each(chosen: Iterable[Object], group_of: Callable[[Object], object]) -> None:
+def expect_one_workload_each(chosen: Iterable[Object], groups_of: Callable[[Object], Iterable[object]]) -> None:
     """Raise RecordError if a workload would get a sidecar of a group that another one has.
 
-    `group_of`: returns what names the group of a workload in its namespace.
+    `groups_of`: returns what names the groups of a workload in its namespace.
     """
     workloads: defaultdict[object, list[Object]] = defaultdict(list)
     for one in chosen:
-        workloads[(one.get("metadata") or {}).get("namespace"), group_of(one)].append(one)
+        for group in groups_of(one):
+            workloads[(one.get("metadata") or {}).get("namespace"), group].append(one)
     for sharing in workloads.values():
         if len(sharing) > 1 and not all(map(has_one, sharing)):
             raise RecordError(

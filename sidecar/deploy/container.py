@@ -9,15 +9,21 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from reconsume.sidecar.deploy.annotations import SECRET_VOLUME, SidecarAnnotations, millicores, secret_volume
+from reconsume.sidecar.deploy.annotations import (
+    CONFIG_VOLUME,
+    SECRET_VOLUME,
+    SidecarAnnotations,
+    config_volume,
+    millicores,
+    secret_volume,
+)
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.process_settings import shared_memory
 
 NAME = "reconsume"
 FOLDER = "/etc/reconsume"
-FILE = f"{FOLDER}/reconsume.yaml"
+FILE = "reconsume.yaml"
 SECRETS = "/etc/reconsume-secrets"
-VOLUME = "reconsume-config"
 TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 NO_TOKEN = "reconsume-no-token"
 """The volume that is mounted over the folder of the service account's token, which the service's own containers may
@@ -31,8 +37,8 @@ SPARE = 5
 """Seconds of the grace period that are left after the drain. The exit takes under 2."""
 LONGEST_DRAIN_S = 3_600
 USUAL_CPU = "50m"
-REQUEST_MIB = 96
-"""The memory that a pod requests for the sidecar."""
+REQUEST_MIB, REQUEST_MORE_MIB = 96, 5
+"""The memory that a pod requests for the sidecar, and for each further group."""
 USUAL_MEMORY = "256Mi"
 """The result of `memory_limit` for the default settings."""
 
@@ -76,7 +82,7 @@ def drain_seconds(grace: int) -> int:
 
 def container(annotations: SidecarAnnotations, grace: int) -> Object:
     """Return the container. `grace`: the pod's grace period in seconds."""
-    options = ["-c", FILE] if annotations.config_map else []
+    options = [word for folder in _folders(annotations).values() for word in ("-c", f"{folder}/{FILE}")]
     made: Object = {
         "name": NAME,
         "image": annotations.image or image(),
@@ -101,7 +107,8 @@ def container(annotations: SidecarAnnotations, grace: int) -> Object:
 
 def volumes(annotations: SidecarAnnotations, *, grouped: bool = False) -> list[Object]:
     """Return the volumes that the pod needs for the sidecar. `grouped`: whether the pod has an `fsGroup`."""
-    configured = [{"name": VOLUME, "configMap": {"name": annotations.config_map}}] if annotations.config_map else []
+    names = zip(_folders(annotations), annotations.config_maps, strict=True)
+    configured = [{"name": volume, "configMap": {"name": name}} for volume, name in names]
     mode = {"defaultMode": SECRET_MODE} if grouped else {}
     secrets = annotations.secret_names
     return [
@@ -113,7 +120,7 @@ def volumes(annotations: SidecarAnnotations, *, grouped: bool = False) -> list[O
 
 def is_ours(volume: str) -> bool:
     """Whether a volume of a pod belongs to the sidecar."""
-    return volume in (VOLUME, NO_TOKEN) or volume.startswith(SECRET_VOLUME)
+    return volume in (CONFIG_VOLUME, NO_TOKEN) or volume.startswith((SECRET_VOLUME, f"{CONFIG_VOLUME}-"))
 
 
 def security() -> Object:
@@ -131,12 +138,16 @@ def security() -> Object:
 
 
 def _resources(annotations: SidecarAnnotations) -> Object:
-    limit = annotations.cpu_limit
+    limit, groups = annotations.cpu_limit, max(1, len(annotations.config_maps))
+    memory = annotations.memory_limit or f"{memory_limit(concurrency=groups * 256, groups=groups)}Mi"
     # A request above the limit is refused by the API server.
     usual = limit if limit and millicores(limit) < millicores(USUAL_CPU) else USUAL_CPU
     return {
-        "requests": {"cpu": annotations.cpu_request or usual, "memory": f"{REQUEST_MIB}Mi"},
-        "limits": {"memory": annotations.memory_limit or USUAL_MEMORY, **({"cpu": limit} if limit else {})},
+        "requests": {
+            "cpu": annotations.cpu_request or usual,
+            "memory": f"{REQUEST_MIB + (groups - 1) * REQUEST_MORE_MIB}Mi",
+        },
+        "limits": {"memory": memory, **({"cpu": limit} if limit else {})},
     }
 
 
@@ -154,12 +165,22 @@ def _settings(annotations: SidecarAnnotations, grace: int) -> list[Object]:
     return [{"name": name, "value": value} for name, value in variables.items()]
 
 
+def _folders(annotations: SidecarAnnotations) -> dict[str, str]:
+    """Return where each ConfigMap is mounted, by its volume: the only one in FOLDER, several in folders of their names.
+
+    A `base` is relative to its file, so it is a key of the same ConfigMap.
+    """
+    if len(annotations.config_maps) == 1:
+        return {CONFIG_VOLUME: FOLDER}
+    return {config_volume(name): f"{FOLDER}/{name}" for name in annotations.config_maps}
+
+
 def _probe(path: str, **more: int) -> Object:
     return {"httpGet": {"path": path, "port": NAME}, **more}
 
 
 def _mounts(annotations: SidecarAnnotations) -> list[Object]:
-    paths = {VOLUME: FOLDER} if annotations.config_map else {}
+    paths = _folders(annotations)
     paths |= {secret_volume(name): f"{SECRETS}/{name}" for name in annotations.secret_names}
     paths[NO_TOKEN] = TOKEN_FOLDER
     return [{"name": name, "mountPath": path, "readOnly": True} for name, path in paths.items()]

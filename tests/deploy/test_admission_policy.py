@@ -114,6 +114,9 @@ CASES = {
     "another ConfigMap, image and limit": pod(
         {"config_map": "mine", "image": "mirror/reconsume:9", "memory_limit": "1Gi"}
     ),
+    "two groups": pod({"config_map": "billing, shipping.v2"}),
+    "five groups": pod({"config_map": "a,b,c,d,e"}),
+    "two groups with a limit": pod({"config_map": "billing,shipping", "memory_limit": "1Gi"}),
     "secrets": pod({"secrets": "billing-sidecar, kafka.ca"}),
     "secrets for a group": pod({"secrets": "billing-sidecar"}, securityContext={"fsGroup": 65532}),
     "a short time to end": pod({}, terminationGracePeriodSeconds=3),

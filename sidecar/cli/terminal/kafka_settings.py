@@ -8,7 +8,7 @@ import typer
 
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.hints import suggestion
+from reconsume.sidecar.hints import suggestion, use_file_of
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.load import FOR_MANY, Judge, Loaded, load
 from reconsume.sidecar.settings.process_settings import load_groups
@@ -23,9 +23,12 @@ def loaded_groups(options: Options, judge: Judge = no_judge) -> tuple[Loaded, ..
     """Return the checked settings of each `-c`, or that of `--group` alone. Raises ConfigError, and BadParameter if
     there is no such group."""
     every = load_groups(options.configs, options.sets, judge=judge)
-    if options.group is None or not options.has_several_configs:
+    if not options.has_several_configs:
         return every
     groups = [one.settings.group for one in every]
+    use_file_of(dict(zip(groups, options.configs, strict=True)))
+    if options.group is None:
+        return every
     if options.group not in groups:
         question = suggestion(options.group, groups)
         text = f"--group {options.group}: -c names {', '.join(groups)}{f'; {question}' if question else ''}"

@@ -14,7 +14,7 @@ import typer
 
 from reconsume import sidecar
 from reconsume.sidecar.cli import app
-from reconsume.sidecar.hints import hint, suggestion, use_given
+from reconsume.sidecar.hints import hint, suggestion, use_file_of, use_given
 from tests.support.sidecar.cli import reconsume
 
 SOURCE = Path(sidecar.__path__[0])
@@ -117,3 +117,15 @@ def test_a_hint_repeats_what_was_given_but_for_what_it_sets_itself() -> None:
 def test_a_misspelt_name_is_answered_with_the_most_similar_one() -> None:
     assert suggestion("odrers", ["orders", "invoices"]) == "did you mean orders?"
     assert suggestion("payments", ["orders", "invoices"]) == ""
+
+
+def test_of_several_configurations_a_hint_names_that_of_the_group_alone() -> None:
+    files = {"billing": Path("billing.yaml"), "shipping": Path("shipping.yaml")}
+    use_given(files.values(), ["log.level=debug"], "shipping")
+    try:
+        use_file_of(files)
+        assert hint("topics apply") == "reconsume topics apply -c shipping.yaml --set log.level=debug"
+        use_given(files.values())
+        assert hint("topics apply") == "reconsume topics apply -c billing.yaml -c shipping.yaml"
+    finally:
+        use_given()
