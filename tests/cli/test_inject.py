@@ -274,3 +274,80 @@ def test_another_thing_of_the_same_name_is_no_workload() -> None:
     shown = inject(*WISH, stdin=text)
     assert (shown.exit_code, shown.stdout) == (3, text)
     assert "example.com/v1 Deployment is not a kind that is known" in shown.stderr
+
+
+def test_several_config_maps_are_several_groups_each_with_a_folder() -> None:
+    pod = template(yaml.safe_load(changed(DEPLOYMENT, "--config-map", "billing,shipping.v2")))
+    files = ["-c", "/etc/reconsume/billing/reconsume.yaml", "-c", "/etc/reconsume/shipping.v2/reconsume.yaml"]
+    assert sidecar(pod)["args"] == ["run", *files]
+    assert sidecar(pod)["lifecycle"]["preStop"]["exec"]["command"] == ["reconsume", "drain", *files]
+    assert variables(pod).keys() == {"RECONSUME_DRAIN_TIMEOUT"}, "it is a setting of the process"
+    assert pod["spec"]["volumes"] == [
+        {"name": "reconsume-config-billing", "configMap": {"name": "billing"}},
+        {"name": "reconsume-config-shipping-v2", "configMap": {"name": "shipping.v2"}},
+        EMPTY,
+    ]
+    resources = sidecar(pod)["resources"]
+    assert (resources["requests"]["memory"], resources["limits"]["memory"]) == ("101Mi", "256Mi")
+    five = template(yaml.safe_load(changed(DEPLOYMENT, "--config-map", "a,b,c,d,e")))
+    assert sidecar(five)["resources"]["limits"]["memory"] == "384Mi"
+
+
+def test_several_config_maps_are_taken_out_again_without_a_trace() -> None:
+    assert changed(changed(DEPLOYMENT, "--config-map", "billing,shipping"), "--remove") == DEPLOYMENT
+
+
+def test_an_option_of_one_group_beside_several_config_maps_is_refused() -> None:
+    shown = inject("--config-map", "billing,shipping", "--url", URL, stdin=DEPLOYMENT)
+    assert (shown.exit_code, shown.stdout) == (78, "")
+    assert "reconsume.io/url is of one group, and reconsume.io/config-map names several" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("--config-map", "billing"), ("--config-map", "shipping")),
+        (("--config-map", "billing"), ("--config-map", "billing,shipping")),
+        (("--config-map", "billing,shipping"), ("--config-map", "billing")),
+        (WISH, ("--group", "shipping")),
+    ],
+)
+def test_a_sidecar_that_is_there_gets_other_groups_only_by_replace(
+    first: tuple[str, ...], second: tuple[str, ...]
+) -> None:
+    once = changed(DEPLOYMENT, *first)
+    refused = inject(*second, stdin=once)
+    assert (refused.exit_code, refused.stdout) == (78, "")
+    assert "nobody would consume what it leaves: --replace does that" in refused.stderr
+    replaced = changed(once, *second, "--replace")
+    assert replaced != once
+    assert changed(replaced) == replaced
+
+
+def test_the_refusal_says_how_one_sidecar_has_both_groups() -> None:
+    refused = inject("--config-map", "shipping", stdin=changed(DEPLOYMENT, "--config-map", "billing"))
+    assert "one sidecar has several groups: --config-map billing,shipping" in refused.stderr
+
+
+def test_the_order_of_config_maps_and_other_options_change_no_groups() -> None:
+    once = changed(DEPLOYMENT, "--config-map", "billing,shipping")
+    assert "shipping, billing" in changed(once, "--config-map", "shipping, billing", "--memory-limit", "1Gi")
+
+
+def test_one_group_of_several_in_two_workloads_needs_many() -> None:
+    other = DEPLOYMENT.replace("name: billing   #", "name: shipping   #")
+    labelled = [
+        text.replace("app: billing\n    spec", f'app: billing\n        {LABEL}: "true"\n    spec')
+        for text in (DEPLOYMENT, other)
+    ]
+    annotations = [
+        f'      annotations: {{{annotation("config_map")}: "{names}"}}\n' for names in ("billing,shipping", "shipping")
+    ]
+    two = "---\n".join(
+        text.replace("    metadata:\n      labels", f"    metadata:\n{more}      labels")
+        for text, more in zip(labelled, annotations, strict=True)
+    )
+    refused = inject(stdin=two)
+    assert refused.exit_code == 1
+    assert "would be one consumer group and share its partitions" in refused.stderr
+    assert inject("--many", stdin=two).exit_code == 0
