@@ -45,7 +45,7 @@ PROCESS: tuple[tuple[str, ...], ...] = tuple(
 _ABSENT = object()
 
 
-class GivenValue(NamedTuple):
+class ChosenValue(NamedTuple):
     """A value of a setting of the process, and the file that gives it. `origin`: its line, a variable, or `--set`."""
 
     file: Path
@@ -108,10 +108,10 @@ def share_value(
 ) -> list[str]:
     """Give every group the value of one setting of the process. Return a sentence if the files have two values."""
     if (value := value_at(overlay.tree, path)) is not _ABSENT:
-        chosen = GivenValue(Path(), value, overlay.origin(path) or "--set")
+        chosen = ChosenValue(Path(), value, overlay.origin(path) or "--set")
     else:
         values = [
-            GivenValue(file, value, layers.origin(path) or str(file))
+            ChosenValue(file, value, layers.origin(path) or str(file))
             for file, layers in zip(files, all_layers, strict=True)
             if (value := value_at(layers.tree, path)) is not _ABSENT
         ]

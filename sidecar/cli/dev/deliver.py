@@ -10,7 +10,7 @@ import typer
 from reconsume.sidecar.cli.dev.typed_records import encoded, header_of, value_in
 from reconsume.sidecar.cli.terminal.arguments import optional_record_id
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
-from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
+from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka, settings_of_one
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row
 from reconsume.sidecar.clock import wall
@@ -20,7 +20,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.hints import not_ours
 from reconsume.sidecar.printable import printable
-from reconsume.sidecar.settings import Settings, load
+from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.durations import render_duration
 from reconsume.topics.reasons import reason_class
@@ -80,7 +80,7 @@ def deliver(
     if record is not None and (topic is not None or key is not None or headers):
         raise typer.BadParameter("--record has its own topic, key and headers: leave out --topic, --key and --header")
     pairs: Headers = [header_of(text) for text in headers or ()]
-    settings = load(options.config, options.sets) if record is None else settings_for_kafka(options)
+    settings = settings_of_one(options) if record is None else settings_for_kafka(options)
     if settings.deliver.mode != "push":
         raise ConfigError([f"deliver.mode is {settings.deliver.mode}: only in push mode the sidecar calls the service"])
     from reconsume.sidecar.delivery.push.trial import deliver_once, made_up_record  # slow to import

@@ -11,4 +11,4 @@ from reconsume.sidecar.cli.terminal.options import Options
 
 if __name__ == "__main__":
     file, speed = sys.argv[1:]
-    sys.exit(exit_code(lambda: run_configured(Options(config=Path(file)), int(speed)), debug=False))
+    sys.exit(exit_code(lambda: run_configured(Options(configs=[Path(file)]), int(speed)), debug=False))
