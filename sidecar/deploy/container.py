@@ -71,7 +71,7 @@ def memory_limit(
 def memory_of_groups(groups: Sequence[Settings]) -> int:
     """Return the memory limit in MiB of a process with these groups."""
     delivers = [settings.deliver for settings in groups]
-    in_flight, longest = sum(one.concurrency for one in delivers), max(one.max_answer for one in delivers)
+    in_flight, longest = sum(one.most_requests for one in delivers), max(one.max_answer for one in delivers)
     return memory_limit(shared_memory(delivers[0].buffer_memory, len(groups)), in_flight, longest, len(groups))
 
 
