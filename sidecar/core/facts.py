@@ -177,22 +177,27 @@ class ShownLane:
     def _waiting_of(self, partition: PartitionState, now: Now) -> tuple[Waiting | None, Waiting | None]:
         """Return the lowest record that waits for a reason that nobody intends, and the lowest one before it, which is
         kept deliberately."""
+        offsets, is_queue = partition.offsets, partition.kind.under is not None
         kept: Waiting | None = None
         behind_held: set[int] | None = None
-        for entry in partition.offsets.entries.values():
-            if entry.where is AWAY and partition.kind.under is not None:
+        if is_queue and offsets.counts[AWAY] == len(offsets.entries):
+            return None, None
+        for entry in offsets.entries.values():
+            if entry.where is AWAY and is_queue:
                 continue  # only its queue knows whether its turn has come
             reason = self._gates.reason_of(partition, entry, now.steady_ms)
             if entry.where is BEHIND:
                 if behind_held is None:
                     behind_held = self._machines.waiting.behind_held(partition)
                 reason = NotDelivered.HELD if entry.offset in behind_held else reason
-            if reason is None or (kept is not None and reason.is_deliberate):
+            if reason is None:
                 continue
-            waiting = Waiting(entry.offset, reason, _since(partition, entry))
             if not reason.is_deliberate:
-                return waiting, kept
-            kept = waiting
+                return Waiting(entry.offset, reason, _since(partition, entry)), kept
+            # What is not due does not wait yet, so any other deliberate reason says more.
+            not_due = NotDelivered.NOT_DUE
+            if kept is None or (kept.reason is not_due and reason is not not_due):
+                kept = Waiting(entry.offset, reason)
         return None, kept
 
     def _with_heads(

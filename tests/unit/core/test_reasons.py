@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.ages import Ages, LogEnds
 from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.offset_ranges import OffsetRanges
-from reconsume.sidecar.core.outcome import COMMITTED, Failed
+from reconsume.sidecar.core.outcome import COMMITTED, Failed, Throttled
 from reconsume.sidecar.core.pace.rates import Rate, TopicTerms
 from reconsume.sidecar.core.policy import InPlace
 from reconsume.sidecar.core.progress import SPAN, Progress
@@ -238,6 +238,15 @@ def test_a_partition_that_works_or_is_idle_has_no_reason() -> None:
         assert (status.not_delivered, status.not_fetched, status.undelivered_for) == (None, None, 0)
         if rig.sent:
             rig.answer(COMMITTED)
+
+
+def test_what_is_held_is_told_before_what_is_not_due() -> None:
+    rig = begun(Rig(), 0)
+    rig.answer(Throttled(60_000))
+    assert shown(rig).not_delivered is NotDelivered.NOT_DUE
+    rig.lane.hold(Holds([Hold("h", key=b"held")]), rig.now)
+    rig.take(record(1, key=b"held"))
+    assert shown(rig).not_delivered is NotDelivered.HELD
 
 
 def test_what_an_operator_holds_waits_deliberately_with_what_is_behind_it() -> None:
