@@ -81,6 +81,7 @@ LONGEST = (
     "tests/flow/pace/test_rates.py",
     "tests/flow/faults/test_bombs.py",
     "tests/flow/operations/test_dev_up.py",
+    "tests/flow/operations/test_testing_page.py",
     "tests/flow/policy/test_policy_modes.py",
     "tests/deploy/test_starter_files.py",
     "tests/flow/policy/test_retry_rules.py",
