@@ -109,18 +109,13 @@ class FailureSums:
                     continue
                 self._named_at[cause] = now
                 why = f"{failure.reason}: {failure.text}" if failure.text else failure.reason
-                extra = {
-                    "event": "broadcast-failed" if self._broadcast else "failure",
-                    "id": failure.id,
-                    "topic": failure.topic,
-                    "reason": failure.reason,
-                    "text": failure.text,
-                    "times": failure.times,
-                }
+                about = {"id": failure.id, "topic": failure.topic, "reason": failure.reason, "text": failure.text}
                 if self._broadcast:
-                    _LOG.warning("%s failed, and a broadcast has no retries: %s", failure.id, why, extra=extra)
+                    text, lost = "%s failed, and a broadcast has no retries: %s", {"event": "broadcast-failed", **about}
+                    _LOG.warning(text, failure.id, why, extra=lost)
                 else:
-                    _LOG.info("%s failed after %s: %s", failure.id, plural(failure.times, "retry"), why, extra=extra)
+                    text, extra = "%s failed after %s: %s", {"event": "failure", **about, "times": failure.times}
+                    _LOG.info(text, failure.id, plural(failure.times, "retry"), why, extra=extra)
             counters.first_failures.clear()
             counters.named.clear()
 

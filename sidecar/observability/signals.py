@@ -247,7 +247,9 @@ class BlockedLog:
             self._keys, self._log_at_ms = blocked.keys, steady_ms + BLOCKED_LOG_EVERY
         elif not blocked.keys and self._keys:
             change = {"was": str(self._keys), "now": "0"}
-            _LOG.warning("no key is blocked any more", extra={"event": "keys-blocked", "keys": 0, **change})
+            _LOG.warning(
+                "no key is blocked any more", extra={"event": "keys-blocked", "keys": 0, "oldest": [], **change}
+            )
             self._keys, self._log_at_ms = 0, 0
 
 

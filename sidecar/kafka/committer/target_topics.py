@@ -43,7 +43,7 @@ class TargetTopics:
         """The target partitions that refuse records."""
         self.denied = RefusingTopics()
         """The target topics that exist and refuse records."""
-        self._look_up, self._warn, self._outputs = look_up, warn, outputs
+        self._look_up, self.warn, self._outputs = look_up, warn, outputs
         self._looked_at = -LOOK_EVERY
         self._named: Set[str] = frozenset()
         self._absent: Set[str] = frozenset()
@@ -70,7 +70,7 @@ class TargetTopics:
         self.refresh_topics(wanted - self.partitions.keys())
         missing = wanted & self._absent
         if missing - self._named:  # one warning for each topic, not at every try
-            self._warn(
+            self.warn(
                 "copies-wait",
                 "records wait for topics that are missing, or not for this user to see: %s",
                 ", ".join(sorted(missing)),
@@ -95,7 +95,7 @@ class TargetTopics:
             return
         self._looked_at = now
         if unknown := wanted - known - targets.states.keys() - targets.absent:
-            self._warn("topics-unlisted", "Kafka does not tell of the topics yet: %s", ", ".join(sorted(unknown)))
+            self.warn("topics-unlisted", "Kafka does not tell of the topics yet: %s", ", ".join(sorted(unknown)))
         self._absent = (self._absent - targets.states.keys()) | targets.absent
         self.partitions |= {name: len(states) for name, states in targets.states.items()}
         for name in targets.absent:
