@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.record import Partition, Record, weight_of
 from reconsume.sidecar.kafka.consumer.log_checks import Edges
-from reconsume.sidecar.kafka.queues.queue_thread import start_of
+from reconsume.sidecar.kafka.consumer.start_offsets import start_of_queue
 from tests.sim.kafka_model import Log, Stored
 from tests.sim.samples import read
 
@@ -80,7 +80,7 @@ class QueueModel:
             return
         known = (self._host.group, queue) in self._world.kafka.committed
         progress = self._world.kafka.progress(self._host.group, queue) if known else None
-        progress = start_of(queue, progress, Edges(log.start, log.end), log.ident)
+        progress = start_of_queue(queue, progress, Edges(log.start, log.end), log.ident)
         reading.position, reading.log = progress.next, log
         self._host.on_loop(partial(self._opened, AssignedPartition(queue, reading.epoch, progress)))
         self._process.later(self._random.choice((0, 20)), partial(self._find_end, queue, reading))

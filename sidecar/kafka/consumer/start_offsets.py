@@ -5,6 +5,8 @@ limit, covers all partitions at once, and never raises. Some partitions cannot b
 transaction over the offset). The client gets these at an offset that is to be checked, or a logical one, which it
 resolves by itself. The other partitions of the assignment start meanwhile. The lane learns the start at the first
 message (`Assignment.learn`).
+
+A queue partition is assigned by nobody. Its reader waits until it knows progress and log (`start_of_queue`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
+from msgspec.structs import replace
 
 from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
 from reconsume.sidecar.core.record import Partition
@@ -22,6 +25,7 @@ from reconsume.sidecar.kafka.consumer.log_checks import (
     EDGES_WITHIN,
     Edges,
     checked,
+    end_of_done,
     first_later,
     log_recreated,
     open_in,
@@ -222,3 +226,34 @@ def _partitions(logs: OffsetLookup, topic: str) -> list[Partition]:
     except KafkaException:
         return []
     return [] if listed.error is not None else [Partition(topic, number) for number in listed.partitions]
+
+
+def start_of_queue(queue: Partition, progress: Progress | None, log_edges: Edges, log: LogId | None) -> Progress:
+    """Return where the reading of a queue begins, of whose log Kafka tells the edges and the id.
+
+    What is lost, or may be repeated, is named in the log.
+    """
+    low, high = log_edges
+    extra, beginning = {"event": "queue-start", "partition": str(queue)}, Progress(low, ours=False, log=log)
+    if progress is None:
+        if high > low:
+            text = "%s: the group has no progress here, so all of it is read, and what was done may be delivered again"
+            _LOG.warning(text, queue, extra=extra)
+        return beginning
+    behind_mark = -1 if progress.mark is None else progress.mark + 1
+    if is_recreated(progress.log, log) or max(end_of_done(progress), behind_mark) > high:
+        text = "%s is another log than the group's progress is of: it was recreated, and is read from its beginning"
+        _LOG.warning(text, queue, extra=extra)
+        return beginning
+    if progress.next < low:
+        name_cut(queue, progress.next, low)
+        return Progress(low, frozenset(offset for offset in progress.done if offset >= low), log=log or progress.log)
+    return replace(progress, log=log or progress.log, last_at_ms=None)
+
+
+def name_cut(queue: Partition, wanted: int, low: int) -> None:
+    """Log that a queue was cut before what waited in it was read."""
+    if wanted < low:
+        text = "%s begins at %d now: what waited from %d on, and was not done, is lost"
+        extra = {"event": "queue-lost", "partition": str(queue), "offset": wanted}
+        _LOG.error(text, queue, low, wanted, extra=extra)

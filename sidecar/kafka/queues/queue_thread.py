@@ -53,7 +53,6 @@ from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message
-from msgspec.structs import replace
 
 from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
@@ -62,9 +61,10 @@ from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.consumer.committed_offsets import committed
 from reconsume.sidecar.kafka.consumer.listeners import QueueListener
-from reconsume.sidecar.kafka.consumer.log_checks import Edges, edges, end_of_done
+from reconsume.sidecar.kafka.consumer.log_checks import Edges, edges
 from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.kafka.consumer.start_offsets import name_cut, start_of_queue
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.kafka.few_messages import next_messages
 from reconsume.sidecar.kafka.messages import queue_reading_of, to_record
@@ -392,7 +392,7 @@ class QueueThread(ContextThread):
     def _begin(self, queue: Partition, progress: Progress | None, edge: Edges, log: LogId | None) -> None:
         """Begin to read a queue, whose log had these edges."""
         reading = self._readings[queue]
-        start = start_of(queue, progress, edge, log)
+        start = start_of_queue(queue, progress, edge, log)
         reading.position, reading.end, reading.log = start.next, edge.high, start.log
         self._clients.follow({queue: start.next})
         self._lane.queue_opened(AssignedPartition(queue, reading.epoch, start))
@@ -581,34 +581,3 @@ class LookTimes:
     def is_open_due(self) -> bool:
         """Whether queues are to be looked for, or opened, now."""
         return self.open_at <= time.monotonic()
-
-
-def start_of(queue: Partition, progress: Progress | None, log_edges: Edges, log: LogId | None) -> Progress:
-    """Return where the reading of a queue begins, of whose log Kafka tells the edges and the id.
-
-    What is lost, or may be repeated, is named in the log.
-    """
-    low, high = log_edges
-    extra, beginning = {"event": "queue-start", "partition": str(queue)}, Progress(low, ours=False, log=log)
-    if progress is None:
-        if high > low:
-            text = "%s: the group has no progress here, so all of it is read, and what was done may be delivered again"
-            _LOG.warning(text, queue, extra=extra)
-        return beginning
-    behind_mark = -1 if progress.mark is None else progress.mark + 1
-    if is_recreated(progress.log, log) or max(end_of_done(progress), behind_mark) > high:
-        text = "%s is another log than the group's progress is of: it was recreated, and is read from its beginning"
-        _LOG.warning(text, queue, extra=extra)
-        return beginning
-    if progress.next < low:
-        name_cut(queue, progress.next, low)
-        return Progress(low, frozenset(offset for offset in progress.done if offset >= low), log=log or progress.log)
-    return replace(progress, log=log or progress.log, last_at_ms=None)
-
-
-def name_cut(queue: Partition, wanted: int, low: int) -> None:
-    """Log that a queue was cut before what waited in it was read."""
-    if wanted < low:
-        text = "%s begins at %d now: what waited from %d on, and was not done, is lost"
-        extra = {"event": "queue-lost", "partition": str(queue), "offset": wanted}
-        _LOG.error(text, queue, low, wanted, extra=extra)
