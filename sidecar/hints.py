@@ -21,7 +21,7 @@ PRESENT_GROUP: ContextVar[str | None] = ContextVar("reconsume.group", default=No
 several. Tasks and timers inherit it, and so do threads of `ContextThread`. None where there is one group."""
 
 
-class _Given:
+class _CommandLine:
     """What the running command was called with."""
 
     files: tuple[Path, ...] = ()
@@ -33,22 +33,22 @@ class _Given:
 def use_given(files: Iterable[Path] = (), sets: Iterable[str] = (), group: str | None = None) -> None:
     """Let hints name this configuration. `files`: each `-c`. `sets`: each `--set`, without secrets. `group`: that of
     `--group`."""
-    _Given.files, _Given.sets, _Given.group, _Given.file_of = tuple(files), tuple(sets), group, MappingProxyType({})
+    _CommandLine.files, _CommandLine.sets, _CommandLine.group, _CommandLine.file_of = tuple(files), tuple(sets), group, MappingProxyType({})
 
 
 def use_file_of(file_of: Mapping[str, Path]) -> None:
     """Let hints about a group name its file alone. `file_of`: the file of each group of several `-c`."""
-    _Given.file_of = dict(file_of)
+    _CommandLine.file_of = dict(file_of)
 
 
 def hint(command: str, file: Path | None = None) -> str:
     """Return a command to type, as `hint("topics apply")`. `file`: its whole configuration, if not that of this
     command. A key that the command sets itself is not set again."""
-    files, sets, group = _Given.files, _Given.sets, PRESENT_GROUP.get() or _Given.group
+    files, sets, group = _CommandLine.files, _CommandLine.sets, PRESENT_GROUP.get() or _CommandLine.group
     if file is not None:
         files, sets, group = (file,), (), None
-    elif group is not None and group in _Given.file_of:
-        files, group = (_Given.file_of[group],), None
+    elif group is not None and group in _CommandLine.file_of:
+        files, group = (_CommandLine.file_of[group],), None
     of_group = () if group is None else ("--group", group)
     own = {word.partition("=")[0] for word in shlex.split(command)} if "--set" in command else ()
     words = [*of_group, *(word for one in sets if one.partition("=")[0] not in own for word in ("--set", one))]
