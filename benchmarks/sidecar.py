@@ -22,7 +22,7 @@ def named(*_):
 threading.setprofile(named)
 threading.current_thread().name = "loop"
 named()
-run(load(None, sys.argv[1:], {}))
+run([load(None, sys.argv[1:], {})])
 """
 """Python tells the kernel the names of its threads only from 3.14 on; `threads_of` finds them there. 15 is PR_SET_NAME.
 """

@@ -42,7 +42,7 @@ async def run(file: str) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, break_callback)
     loop.add_signal_handler(signal.SIGHUP, end_consumer)
-    await _main(load(Path(file)))
+    await _main([load(Path(file))])
 
 
 if __name__ == "__main__":
