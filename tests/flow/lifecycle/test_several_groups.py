@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,12 +13,13 @@ from confluent_kafka.admin import AdminClient
 
 from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
+from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import SECONDS, produce
 from tests.support.proof.checker import check
 from tests.support.proof.evidence import collect
 from tests.support.service.behaviours import FAIL, HANG, OK, by_name
-from tests.support.service.service import Service
+from tests.support.service.service import Service, free_port
 from tests.support.sidecar.cli import reconsume
 from tests.support.sidecar.process import OtherGroup, SidecarProcess
 
@@ -156,3 +158,23 @@ def test_commands_take_the_files_of_a_sidecar_and_the_name_of_one_group(
     unclear = reconsume("instances", *files)
     assert unclear.exit_code == 2
     assert "--group" in unclear.stderr
+
+
+def test_the_dashboard_of_a_sidecar_has_a_table_of_its_groups_and_the_pages_of_each(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    groups = [create_group(new_group(), also=[Kind.POLICY]) for _ in range(2)]
+    urls = [start_service(SCRIPT).url for _ in groups]
+    port = free_port()
+    overrides = {"ui": {"enabled": True, "listen": f"127.0.0.1:{port}"}}
+    start_sidecar(groups[0], urls[0], overrides=overrides, others=[OtherGroup(groups[1], urls[1])])
+    listed = until(lambda: page if (page := shown(port, "/")).count(groups[1].group) > 0 else "", 20, "all are listed")
+    assert all(f"/groups/{one.group}/" in listed for one in groups)
+    assert all(one.group in shown(port, f"/groups/{one.group}/") for one in groups)
+
+
+def shown(port: int, path: str) -> str:
+    """A page of the dashboard."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        page: str = answer.read().decode()
+    return page
