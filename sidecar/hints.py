@@ -33,7 +33,8 @@ class _CommandLine:
 def use_given(files: Iterable[Path] = (), sets: Iterable[str] = (), group: str | None = None) -> None:
     """Let hints name this configuration. `files`: each `-c`. `sets`: each `--set`, without secrets. `group`: that of
     `--group`."""
-    _CommandLine.files, _CommandLine.sets, _CommandLine.group, _CommandLine.file_of = tuple(files), tuple(sets), group, MappingProxyType({})
+    _CommandLine.files, _CommandLine.sets, _CommandLine.group = tuple(files), tuple(sets), group
+    _CommandLine.file_of = MappingProxyType({})
 
 
 def use_file_of(file_of: Mapping[str, Path]) -> None:
