@@ -81,3 +81,8 @@ def utc(at: int, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
         return datetime.fromtimestamp(at / 1000, UTC).strftime(form)
     except (OverflowError, ValueError, OSError):  # a record may hold any number
         return str(at)
+
+
+def utc_ms(at: int) -> str:
+    """Return epoch ms as text in UTC with its milliseconds (RFC 3339)."""
+    return utc(at, f"%Y-%m-%dT%H:%M:%S.{at % 1000:03d}Z")

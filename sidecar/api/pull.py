@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from reconsume.sidecar.clock import utc_ms
 from reconsume.sidecar.core.outcome import COMMITTED, NACKED, Committed, Outcome
 from reconsume.sidecar.delivery.envelope import envelope
 from reconsume.sidecar.delivery.idempotency import ProducerKey
@@ -80,6 +81,7 @@ class PullCalls:
     def _shown(self, one: Received) -> dict[str, Any]:
         return {
             "handle": one.handle,
+            "expires_at": utc_ms(one.expires_at_ms),
             "nacks": one.record.nacks,
             **msgspec.to_builtins(envelope(one.record, self._group, self._producer_key)),
         }
@@ -135,7 +137,12 @@ class PullCalls:
         changed = self._leases.change(handle, invisible)
         if isinstance(changed, HandleStatus):
             return {"handle": handle, "status": changed}
-        return {"handle": handle, "status": HandleStatus.OK, "new_handle": changed}
+        return {
+            "handle": handle,
+            "status": HandleStatus.OK,
+            "new_handle": changed.handle,
+            "expires_at": utc_ms(changed.expires_at_ms),
+        }
 
 
 def pull_routes(

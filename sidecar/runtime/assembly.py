@@ -155,7 +155,7 @@ def build_batch_push(
     limits = Limits(batch.max_size, batch.max_bytes, batch.max_wait / 1000, deliver.most_requests, split, batch.mix)
     push = build_push(settings, dispatcher, access, outputs)
     target = target_of("deliver.url", deliver.url or "", deliver)
-    render = RenderBatch(target, settings.group, producer_key_of(deliver.idempotency))
+    render = RenderBatch(target, settings.group, deliver.timeout, producer_key_of(deliver.idempotency))
     return BatchPush(push, render, limits, dispatcher, now, calls_of(settings))
 
 

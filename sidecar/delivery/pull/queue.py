@@ -32,6 +32,15 @@ class Received(NamedTuple):
 
     handle: str
     record: Record
+    expires_at_ms: int
+    """When the lease ends, epoch ms."""
+
+
+class Changed(NamedTuple):
+    """A lease that ends at another time: the handle that replaces the former one, and that time (epoch ms)."""
+
+    handle: str
+    expires_at_ms: int
 
 
 class PullQueue:
@@ -118,7 +127,7 @@ class PullQueue:
         leases = self._table.take(most, MOST_BYTES, invisible, now.steady_ms)
         self._limits.received([lease.record for lease in leases], now)
         self._set_alarm()
-        return [Received(self._handle(lease), lease.record) for lease in leases]
+        return [Received(self._handle(lease), lease.record, now.wall_ms + invisible) for lease in leases]
 
     def settle(self, handle: str, verdict: LeaseEnd, outcome: Outcome | None) -> HandleStatus:
         """End a lease by a verdict of the service, which means `outcome`. The same verdict again is harmless.
@@ -134,11 +143,8 @@ class PullQueue:
             self._end(lease, outcome or released(max(0, lease.until - now.steady_ms)), now)
         return self._told(status)
 
-    def change(self, handle: str, invisible: int) -> str | HandleStatus:
-        """Let a lease end `invisible` ms from now instead.
-
-        Return the handle that replaces this one, or the status that says why there is none.
-        """
+    def change(self, handle: str, invisible: int) -> Changed | HandleStatus:
+        """Let a lease end `invisible` ms from now instead; return the status that says why if it does not."""
         now = self._now()
         number = self._handles.decode(handle)
         if isinstance(number, HandleStatus):
@@ -147,7 +153,7 @@ class PullQueue:
         if isinstance(lease, HandleStatus):
             return self._told(lease)
         self._set_alarm()
-        return self._handle(lease)
+        return Changed(self._handle(lease), now.wall_ms + invisible)
 
     # --- time --------------------------------------------------------------------------------------------------------
 

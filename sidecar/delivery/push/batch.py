@@ -71,7 +71,7 @@ class BatchPush:
         self.durations = push.durations
         """Seconds from a request to its answer: one value for each batch that was sent."""
         self.odd_verdicts = push.odd_verdicts
-        push.render = lambda batch: render(batch.parts, batch.call.path)
+        push.render = lambda batch: render(batch.parts, batch.call)
         push.topic_of = lambda batch: batch.records[0].main_topic
         push.kind_of = lambda batch: (batch.call.path, len(batch.records).bit_length())
         self._push, self._render, self._limits, self._dispatcher, self._clock = push, render, limits, dispatcher, clock
@@ -114,6 +114,7 @@ class BatchPush:
     def set_limits(self, timeout_ms: int, requests: int) -> None:
         """Set the timeout (ms) of requests that begin from now on, and how many may be in flight."""
         self._push.set_timeout(timeout_ms)
+        self._render.set_timeout(timeout_ms)
         self._limits = msgspec.structs.replace(self._limits, requests=requests)
         if not self._looking:  # what waits may go now, and the requests that are out may hang
             self._look_later()
@@ -214,7 +215,7 @@ class BatchPush:
             self._out_of[batch.call] += 1
         self._push.post(
             (batch, self._ended),
-            self._render(batch.parts, batch.call.path),
+            self._render(batch.parts, batch.call),
             partial(read_batch_answer, batch.records),
         )
 

@@ -23,7 +23,7 @@ from reconsume.sidecar.delivery.push.connection import Connection, Delivery, Wan
 from reconsume.sidecar.delivery.push.dial import dial
 from reconsume.sidecar.delivery.push.new_connections import NewConnectionLimit, reply_to_repeated
 from reconsume.sidecar.delivery.push.odd_verdicts import OddVerdicts
-from reconsume.sidecar.delivery.push.request import Render
+from reconsume.sidecar.delivery.push.request import Render, with_time_left
 from reconsume.sidecar.delivery.push.response_reader import Interpret, Judged, Plain, ResponseReader
 from reconsume.sidecar.delivery.push.settings import PushSettings
 from reconsume.sidecar.delivery.push.target import Target, is_no_metadata
@@ -76,7 +76,7 @@ class Push:
         self._add_lines = access.lines_added if access is not None and access.adds_lines else None
         if access is not None:
             access.at_renewal(self._renew)
-        render = Render(target, settings)
+        render = self._record_render = Render(target, settings)
         self.sent = render.sent
         """Returns what a request with a record is, for people."""
         self.render: Callable[[Any], bytes] = render
@@ -111,6 +111,7 @@ class Push:
         """Set the timeout (ms) of deliveries that begin from now on. Deliveries that are out keep theirs, and topics
         with one of their own too."""
         self._timeout = ms / 1000
+        self._record_render.set_timeout(ms)
         self._shortest = min((self._timeout, *self._own_timeouts.values()))
         self._connect_timeout = min(self._settings.connect_timeout_ms / 1000, self._shortest)
         self._look_every = min(LOOK_EVERY, self._shortest / 4, self._idle_time / 4)
@@ -231,7 +232,7 @@ class Push:
         if self._closed:
             self._loop.call_soon(lambda: again[1](what, CANCELLED, self.clock()))
             return
-        request = self.render(what)
+        request = with_time_left(self.render(what), round((until - self._time()) * 1000))
         if self._add_lines is not None:
             request = self._add_lines(request)
         self._new_connections.open(Wanted(again, request, judge, until))

@@ -8,6 +8,7 @@ the headers that are written here.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from functools import partial
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from reconsume.sidecar.delivery.idempotency import ProducerKey, in_header
 from reconsume.sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, Forward, Own
 from reconsume.sidecar.delivery.push.settings import PushSettings
 from reconsume.sidecar.delivery.push.target import Target
+from reconsume.sidecar.delivery.push.topic_call import USUAL, TopicCall
 from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.masking import url_without_secrets
 from reconsume.topics.retry_headers import RetryState
@@ -39,6 +41,8 @@ LONGEST_KEY = 4 * 1024
 """Bytes of a key that is sent as a header, at most."""
 ROOM = BUDGET_BYTES - 384
 """Characters of a head at most, without the lines about the body: its type, its length, and that it is null."""
+TIMEOUT_LINE = re.compile(rb"\r\nReconsume-Timeout: [0-9]+\r\n")
+"""The first one of a request is in its head: its lines come before those of the record."""
 NO_HEADERS = Own("", "")
 # One entry for each partition; only a test or an attack has so many.
 PARTITIONS_REMEMBERED = 10_000
@@ -48,6 +52,7 @@ class Render:
     """Render records for one target."""
 
     __slots__ = (
+        "_calls",
         "_content_type",
         "_content_types",
         "_encode",
@@ -62,16 +67,11 @@ class Render:
         "_paths",
         "_producer_key",
         "_room",
+        "_target",
     )
 
     def __init__(self, target: Target, settings: PushSettings) -> None:
-        self._head = opening(target, settings.group)
-        self._heads = {
-            topic: opening(replace(target, path=call.path), settings.group)
-            for topic, call in settings.calls.items()
-            if call.path is not None
-        }
-        """The beginning of every head of a topic with a path of its own."""
+        self._target, self._calls = target, settings.calls
         self._paths = {"": target.path} | {topic: call.path for topic, call in settings.calls.items() if call.path}
         """The path of each topic with one of its own; that of all others under the empty name."""
         self._content_type = fixed_type(settings.content_type)
@@ -96,6 +96,18 @@ class Render:
         """The beginning of every first delivery of a partition: up to the first offset, and from it to the second
         offset."""
         self._encode = msgspec.json.Encoder().encode
+        self.set_timeout(settings.timeout_ms)
+
+    def set_timeout(self, ms: int) -> None:
+        """Set the timeout (ms) that requests name, unless their topic has one of its own."""
+        self._head = opening(self._target, self._group, ms)
+        self._heads = {
+            topic: opening(of_call(self._target, call), self._group, call.timeout_ms or ms)
+            for topic, call in self._calls.items()
+            if call.path is not None or call.timeout_ms is not None
+        }
+        """The beginning of every head of a topic that has a path or a timeout of its own."""
+        self._openings.clear()
 
     def __call__(self, record: Record) -> bytes:
         """Return the whole request. Never raises, whatever the record holds."""
@@ -182,13 +194,14 @@ class RenderBatch:
     Each record is rendered when it comes, so that the size of the body is always known.
     """
 
-    __slots__ = ("_before", "_encode", "_group", "_heads", "_producer_key", "_target")
+    __slots__ = ("_before", "_encode", "_group", "_heads", "_producer_key", "_target", "_timeout_ms")
 
-    def __init__(self, target: Target, group: str, producer_key: ProducerKey | None = None) -> None:
+    def __init__(self, target: Target, group: str, timeout_ms: int, producer_key: ProducerKey | None = None) -> None:
         self._encode = msgspec.json.Encoder().encode
         self._target, self._group, self._producer_key = target, group, producer_key
-        self._heads: dict[str, bytes] = {}
-        """The beginning of a request, by its path."""
+        self._timeout_ms = timeout_ms
+        self._heads: dict[TopicCall, bytes] = {}
+        """The beginning of a request, by what its topics have of their own."""
         self._before = b'{"group":%b,"records":[' % self._encode(encodable(group))
 
     @property
@@ -200,22 +213,37 @@ class RenderBatch:
         """Return one record as it is written in the body. Never raises, whatever the record holds."""
         return self._encode(envelope(record, self._group, self._producer_key))
 
-    def __call__(self, parts: Sequence[bytes], path: str | None = None) -> bytes:
-        """Return the whole request. `path`: None for that of the target."""
+    def set_timeout(self, ms: int) -> None:
+        """Set the timeout (ms) that requests name, unless their topics have one of their own."""
+        self._timeout_ms = ms
+        self._heads.clear()
+
+    def __call__(self, parts: Sequence[bytes], call: TopicCall = USUAL) -> bytes:
+        """Return the whole request. `call`: what its topics have of their own."""
         records = b",".join(parts)
-        head = self._heads.get(path or "") or self._open(path or "")
+        head = self._heads.get(call) or self._open(call)
         return b"%b%d\r\n\r\n%b%b]}" % (head, self.empty + len(records), self._before, records)
 
-    def _open(self, path: str) -> bytes:
-        target = replace(self._target, path=path) if path else self._target
-        head = f"{opening(target, self._group)}Content-Type: {ENVELOPE_TYPE}\r\nContent-Length: "
-        return self._heads.setdefault(path, head.encode("ascii"))
+    def _open(self, call: TopicCall) -> bytes:
+        start = opening(of_call(self._target, call), self._group, call.timeout_ms or self._timeout_ms)
+        head = f"{start}Content-Type: {ENVELOPE_TYPE}\r\nContent-Length: "
+        return self._heads.setdefault(call, head.encode("ascii"))
 
 
-def opening(target: Target, group: str) -> str:
+def of_call(target: Target, call: TopicCall) -> Target:
+    """Return where the requests of a topic go."""
+    return target if call.path is None else replace(target, path=call.path)
+
+
+def opening(target: Target, group: str, timeout_ms: int) -> str:
     """Return the beginning of every head."""
     line = f"POST {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
-    return f"{line}Reconsume-Group: {visible(group)}\r\n"
+    return f"{line}Reconsume-Group: {visible(group)}\r\nReconsume-Timeout: {timeout_ms}\r\n"
+
+
+def with_time_left(request: bytes, ms: int) -> bytes:
+    """Return a rendered request that names the time (ms) which is left of its timeout: it is sent once more."""
+    return TIMEOUT_LINE.sub(b"\r\nReconsume-Timeout: %d\r\n" % max(0, ms), request, count=1)
 
 
 def fixed_type(content_type: str) -> str:

@@ -119,7 +119,7 @@ def _batch_of_one(push: Push, target: Target, terms: PushSettings) -> BatchPush:
     limits = Limits(max_size=1, max_bytes=1, max_wait=0, requests=1)
     return BatchPush(
         push,
-        RenderBatch(target, terms.group, terms.producer_key),
+        RenderBatch(target, terms.group, terms.timeout_ms, terms.producer_key),
         limits,
         Dispatcher(Pace(1, since=now())),
         now,

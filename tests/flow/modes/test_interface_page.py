@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,6 @@ RECORDS = [
     Out(b'{"id": 17}', b"customer-7", (("TAGS", b"TagA"), ("source", None)), 0, STAMP),
     Out(None, None, (), 0, STAMP),
 ]
-NOT_IN_EXAMPLE = {"Reconsume-Timeout"}
-"""Headers whose values differ from run to run, which the table has."""
-
 Named = Callable[[str], str]
 
 
@@ -50,6 +48,11 @@ def as_on_the_page(group: GroupTopics) -> Named:
     return renamed
 
 
+def expiry(entry: dict[str, Any]) -> datetime:
+    """When a lease ends; it is taken out of the entry."""
+    return datetime.fromisoformat(entry.pop("expires_at"))
+
+
 def sent(new_group: FreshGroup, start_sidecar: StartSidecar, overrides: Config, records: list[Out]) -> tuple[str, str]:
     """Head and body of the first request of a sidecar with these records, with the page's names."""
     group = create_group(new_group(), partitions=1)
@@ -65,9 +68,8 @@ def sent(new_group: FreshGroup, start_sidecar: StartSidecar, overrides: Config, 
 
 
 def test_a_request_with_one_record_is_the_pages(new_group: FreshGroup, start_sidecar: StartSidecar) -> None:
-    head, body = sent(new_group, start_sidecar, {}, RECORDS[:1])
-    lines = [line for line in head.splitlines() if line.partition(":")[0] not in NOT_IN_EXAMPLE]
-    assert "\n".join([*lines, "", body]) == BLOCKS["request"]
+    head, body = sent(new_group, start_sidecar, {"deliver": {"timeout": "30s"}}, RECORDS[:1])
+    assert "\n".join([*head.splitlines(), "", body]) == BLOCKS["request"]
     known = re.findall(r"[\w-]+", PAGE.partition("## An envelope")[0])
     suffixes = {name.removeprefix("Reconsume") for name in re.findall(r"(?m)^Reconsume-\w+", head)}
     assert suffixes <= {f"-{word.removeprefix('Reconsume').lstrip('-')}" for word in known}
@@ -85,7 +87,7 @@ def test_the_json_of_an_envelope_and_of_a_batch_is_the_pages(
     assert json.loads(body) == json.loads(BLOCKS[block])
     assert "\nContent-Type: application/vnd.reconsume+json\n" in f"{head}\n"
     names = set(re.findall(r"(?m)^(Reconsume-[\w-]+|Idempotency-Key)", head))
-    assert (names == {"Reconsume-Group"}) == (block == "batch"), names
+    assert (names == {"Reconsume-Group", "Reconsume-Timeout"}) == (block == "batch"), names
     assert {"group", "headers", *json.loads(body)["records"][0]} <= table_fields("An envelope")
 
 
@@ -107,14 +109,18 @@ def test_the_calls_of_pull_mode_take_and_return_what_the_page_says(
 
     until(one_came, 30, "the record is received")
     shown = json.loads(named(json.dumps(received)))
-    for record in shown["records"]:
-        record.pop("expires_at", None)
-    assert shown == json.loads(BLOCKS["received"])
+    page = json.loads(BLOCKS["received"])
+    ends = expiry(shown["records"][0])
+    assert abs(ends - datetime.now(UTC) - timedelta(seconds=30)) < timedelta(seconds=10)
+    assert expiry(page["records"][0]) == datetime(2026, 1, 1, 0, 0, 30, tzinfo=UTC)
+    assert shown == page
     handle = received["records"][0]["handle"]
     changed = puller.call("change-invisible", {"handles": [handle], "invisible": "1m"}).json
     (entry,) = json.loads(named(json.dumps(changed, ensure_ascii=False)))["handles"]
-    entry.pop("expires_at", None)
-    assert {"handles": [entry]} == json.loads(BLOCKS["changed"])
+    (example,) = json.loads(BLOCKS["changed"])["handles"]
+    assert expiry(entry) > ends
+    assert expiry(example) == datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+    assert entry == example
     later = {**json.loads(BLOCKS["later"]), "handles": [changed["handles"][0]["new_handle"]]}
     ended = puller.call("reconsume-later", later)
     assert json.loads(named(json.dumps(ended.json, ensure_ascii=False))) == json.loads(BLOCKS["entries"])

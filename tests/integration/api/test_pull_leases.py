@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,9 @@ def test_a_changed_lease_has_a_new_handle_and_the_old_one_is_fenced(api: PullApi
     api.add(0)
     old = api.receive_one(invisible="1h")
     (entry,) = api.call("change-invisible", {"handles": [old], "invisible": "2h"}).json["handles"]
-    new = entry.pop("new_handle")
+    new, ends = entry.pop("new_handle"), datetime.fromisoformat(entry.pop("expires_at"))
     assert (entry, new != old) == ({"handle": old, "status": "ok"}, True)
+    assert abs(ends - datetime.now(UTC) - timedelta(hours=2)) < timedelta(minutes=1)
     assert api.call("ack", {"handles": [old]}).json["handles"] == [{"handle": old, "status": "fenced"}]
     assert_refused(api.call("change-invisible", {"handles": [old], "invisible": "2h"}), 409)
     assert api.call("ack", {"handles": [new]}).status == 200

@@ -37,7 +37,7 @@ class Feeder:
         usual: dict[str, Any] = {"max_size": 3, "max_bytes": 1 << 20, "max_wait": 0.0, "requests": 8}
         bounds = Limits(**{**usual, **limits})
         push = a_push(url, access, timeout_ms=timeout, batch_size=bounds.max_size, calls=calls)
-        render = RenderBatch(parse_target(url, False), "billing")
+        render = RenderBatch(parse_target(url, False), "billing", timeout)
         self.batches = BatchPush(push, render, bounds, self.gate, now, calls)
         self._inside = False
         self._out: dict[int, Record] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -58,11 +59,16 @@ def test_connections_that_end_behind_an_answer_cost_no_attempt(count: int, at_on
         assert len(service.requests) == 300
 
 
+TIME_LEFT = re.compile(rb"Reconsume-Timeout: ([0-9]+)\r\n")
+
+
 def test_a_lost_request_on_a_used_connection_is_sent_once_more_and_counts_once() -> None:
-    """Given a service that closes on the second request, then the same bytes come again on a fresh connection."""
+    """Given a service that closes on the second request, then it comes again, with the time that is left of it."""
     found, service = outcomes([stub.ok, stub.close_before, stub.ok], count=2)
     assert found == [COMMITTED, COMMITTED]
-    assert service.requests[1] == service.requests[2]
+    first, repeated = (TIME_LEFT.split(request) for request in service.requests[1:])
+    assert (first[0], first[2]) == (repeated[0], repeated[2])
+    assert 0 < int(repeated[1]) <= int(first[1]) == 10_000
     assert service.connections == 2
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, Outcome
@@ -35,6 +36,8 @@ def test_a_delivery_has_the_timeout_of_its_beginning_and_its_duration_is_true() 
 
     with StubService([stub.ok, when_ready, stub.hang]) as service:
         run(work)
+    told = [re.search(rb"\r\nReconsume-Timeout: ([0-9]+)\r\n", request) for request in service.requests]
+    assert [int(one[1]) for one in told if one] == [10_000, 10_000, SHORT_MS]
     assert found["before"] is COMMITTED
     assert isinstance(found["short"], Failed)
     assert found["short"].reason == "timeout"

@@ -35,6 +35,10 @@ def path_of(request: bytes) -> str:
     return request.split(b" ")[1].decode()
 
 
+def timeout_of(request: bytes) -> int:
+    return int(request.partition(b"\r\nReconsume-Timeout: ")[2].partition(b"\r\n")[0])
+
+
 def topics_of(request: bytes) -> list[str]:
     return [record["topic"] for record in json.loads(request.partition(b"\r\n\r\n")[2])["records"]]
 
@@ -52,6 +56,8 @@ def test_fresh_records_retries_and_tries_in_place_go_to_the_path_of_their_topic(
         run(work)
         own = OWN.path
         assert [path_of(request) for request in service.requests] == ["/events", own, own, own, "/events"]
+        usual = 10_000
+        assert [timeout_of(request) for request in service.requests] == [usual, SHORT_MS, SHORT_MS, SHORT_MS, usual]
 
 
 @pytest.mark.parametrize(("usual", "own", "reason"), [(10_000, SHORT_MS, "timeout"), (SHORT_MS, 10_000, "")])
@@ -87,6 +93,8 @@ def test_a_batch_is_of_one_topic_or_where_they_mix_of_topics_that_agree(mix: boo
 
         run(work)
         came = sorted((path_of(request), sorted(topics_of(request))) for request in service.requests)
+        timeouts = {path_of(request): timeout_of(request) for request in service.requests}
+    assert timeouts == {"/events": 10_000, OWN.path: SHORT_MS, "/taxes": 10_000}
     of_own = [(OWN.path, [BILLS, BILLS, FEES, FEES])] if mix else [(OWN.path, [BILLS] * 2), (OWN.path, [FEES] * 2)]
     assert came == [("/events", ["orders"] * 2), *of_own, ("/taxes", [TAXES] * 2)]
 

@@ -14,6 +14,7 @@ from reconsume.sidecar.delivery.push.target import parse_target
 ALWAYS = [
     "Host",
     "Reconsume-Group",
+    "Reconsume-Timeout",
     "Reconsume-Times",
     "Reconsume-Redrives",
     "Reconsume-Topic",

@@ -28,6 +28,7 @@ def test_a_first_delivery_says_where_the_record_is() -> None:
     """Given a record of a main topic, then these are all the bytes."""
     assert rendered(a_record()) == (
         b"POST /events?a=b HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nReconsume-Group: billing\r\n"
+        b"Reconsume-Timeout: 1\r\n"
         b"Reconsume-Times: 0\r\nReconsume-Redrives: 0\r\nReconsume-Topic: orders\r\nReconsume-Partition: 3\r\n"
         b"Reconsume-Id: orders:3:1024\r\nIdempotency-Key: billing/orders:3:1024/0\r\nReconsume-Offset: 1024\r\n"
         b"Reconsume-Timestamp: 1763690000000\r\nReconsume-Key: customer-1\r\n"

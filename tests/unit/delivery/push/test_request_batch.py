@@ -20,7 +20,7 @@ TARGET = parse_target("http://127.0.0.1:8080/events?a=b", False)
 
 def sent(*records: Record, group: str = "billing") -> Read:
     """The request as a strict parser reads it; what it holds is what `part` and `empty` foretell."""
-    render = RenderBatch(TARGET, group)
+    render = RenderBatch(TARGET, group, 30_000)
     parts = [render.part(record) for record in records]
     read = Read(render(parts))
     assert (read.begun, read.complete) == (1, 1)
@@ -38,7 +38,7 @@ def test_a_batch_has_its_group_and_its_type_outside_and_nothing_of_a_record() ->
     """Given two records with keys and headers, then no header of the request tells one of them."""
     read = sent(a_record(headers=[("traceparent", b"00-1")]), a_record(offset=1025))
     assert (read.method, read.url) == (b"POST", b"/events?a=b")
-    assert read.names == ["Host", "Reconsume-Group", "Content-Type", "Content-Length"]
+    assert read.names == ["Host", "Reconsume-Group", "Reconsume-Timeout", "Content-Type", "Content-Length"]
     assert read["Content-Type"] == "application/vnd.reconsume+json"
     assert read["Reconsume-Group"] == "billing"
 

@@ -83,7 +83,7 @@ def test_an_id_has_no_dot_and_is_the_same_at_each_attempt() -> None:
 
 
 def test_a_batch_has_an_id_of_its_own_that_is_that_of_its_records() -> None:
-    render = RenderBatch(parse_target("http://127.0.0.1/", False), "billing")
+    render = RenderBatch(parse_target("http://127.0.0.1/", False), "billing", 30_000)
     bodies = [render([render.part(a_record(offset=offset))]) for offset in (1, 1, 2)]
     first, again, other = (Read(authenticated(body, "", secrets_in(SECRET), 1)) for body in bodies)
     assert verifies(first, SECRET)
