@@ -99,13 +99,16 @@ class GroupRules(msgspec.Struct, frozen=True):
         return (ladder or self.ladder).delay(retry) if level_delay is None else level_delay
 
     def delay_of(self, level: int | None) -> int | None:
-        """Return the delay, in ms, of a level of the table; None if no level was given, or it is not in the table."""
-        return self.table[level - 1] if level is not None and 1 <= level <= len(self.table) else None
+        """Return the delay, in ms, of a level of the table; None if none was given.
+
+        A level beyond the last one is the last one, as in RocketMQ.
+        """
+        return self.table[min(level, len(self.table)) - 1] if level is not None and level >= 1 and self.table else None
 
     def understands(self, delay: int | None, level: int | None) -> bool:
         """Return whether what a failure asked for is allowed."""
         if delay is None:
-            return level is None or -1 <= level <= len(self.table)
+            return level is None or level >= -1
         return SHORTEST_ASKED <= delay <= LONGEST
 
     def sped_up(self, wait: int) -> int:

@@ -70,6 +70,8 @@ SHORTEST_POSTPONEMENT, USUAL_POSTPONEMENT, LONGEST_POSTPONEMENT = 1_000, 10_000,
 
 ASKED_RETRY = "retry-asked"
 ASKED_DEAD_LETTER = "dead-letter-asked"
+DLQ_LEVEL = -1
+"""The level by which a retry asks for the DLQ, as in RocketMQ."""
 
 
 class VerdictRules(msgspec.Struct, frozen=True):
@@ -266,7 +268,8 @@ def verdict_of(said: VerdictFields) -> Outcome:
         case "retry":
             delay, level = delay_of(said.delay), level_of(said.level)
             expires = expiry_of(said.expires)
-            return Failed(reason or ASKED_RETRY, text, delay=delay, level=level, asked=True, expires=expires)
+            usual = ASKED_DEAD_LETTER if level == DLQ_LEVEL else ASKED_RETRY
+            return Failed(reason or usual, text, delay=delay, level=level, asked=True, expires=expires)
         case "postpone":
             delay = USUAL_POSTPONEMENT if said.delay is None else delay_of(said.delay) or USUAL_POSTPONEMENT
             return Postponed(min(max(delay, SHORTEST_POSTPONEMENT), LONGEST_POSTPONEMENT))

@@ -38,6 +38,8 @@ FAILURES = "reconsume.failures"
 """The logger of lines about deliveries."""
 REFUSED = ("api-refused", "operator-call-refused")
 """The events of a refused call: of the service and of readers, and of operators."""
+DELIVERIES = "reconsume.deliveries"
+"""The logger of a line for each delivery, at `debug`: whoever sets that level wants all of them."""
 OPERATOR = ("settled", "parked")
 """Its events that an operator must see each time."""
 BUDGET = 36
@@ -119,6 +121,8 @@ class Repeats:
 
     def admit(self, record: logging.LogRecord, now: float) -> bool:
         """Return whether to write a record now. Otherwise it is counted for the next sum of its kind."""
+        if record.name == DELIVERIES:
+            return True
         line = line_of(record)
         shares, first = shares_budget(record), False
         budget = self._of_operators if line.kind[2] == REFUSED[1] else self._budget

@@ -99,6 +99,11 @@ class Connection(asyncio.Protocol):
         use."""
 
     @property
+    def status(self) -> int:
+        """The status of the last response, 0 if there was none, where it is read of each (`delivery_log.py`)."""
+        return self._reading.status
+
+    @property
     def socket(self) -> socket.socket | None:
         """The socket; None while there is none."""
         transport = self._transport

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Collection, Hashable
 from functools import partial
 from operator import attrgetter
@@ -20,6 +21,7 @@ from reconsume.sidecar.delivery.push.access import Access
 from reconsume.sidecar.delivery.push.answer_room import AnswerRoom
 from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, read_envelope_answer
 from reconsume.sidecar.delivery.push.connection import Connection, Delivery, Wanted
+from reconsume.sidecar.delivery.push.delivery_log import LOGGER, NoMemory, log_deliveries
 from reconsume.sidecar.delivery.push.dial import dial
 from reconsume.sidecar.delivery.push.new_connections import NewConnectionLimit, reply_to_repeated
 from reconsume.sidecar.delivery.push.odd_verdicts import OddVerdicts
@@ -70,7 +72,8 @@ class Push:
         self._envelope = settings.envelope
         self._rules = settings.rules
         self.odd_verdicts = OddVerdicts()
-        self._plain: Plain = {}
+        self._logs_each = LOGGER.isEnabledFor(logging.DEBUG)
+        self._plain: Plain = NoMemory() if self._logs_each else {}
         self._room = AnswerRoom(settings.answer_memory)
         self._target, self._access = target, access
         self._add_lines = access.lines_added if access is not None and access.adds_lines else None
@@ -220,6 +223,10 @@ class Push:
             busy = len(self._all) - len(self._idle)
             outcome = COMMITTED if isinstance(judged, Verdicts) else judged
             self.responded(self.kind_of(what), connection.began * 1000, now * 1000, busy, outcome)
+            if self._logs_each:
+                records = [what] if isinstance(what, Record) else what.records
+                path = self.sent(records[0]).path
+                log_deliveries(records, path, connection.status, (now - connection.began) * 1000)
 
     def repeat(self, delivery: Delivery, judge: Interpret, until: float) -> None:
         """Send once more, on a new connection, what was lost on a used one without a byte of an answer.

@@ -97,6 +97,7 @@ class ResponseReader:
         "_undecided",
         "judge",
         "keep_alive",
+        "status",
     )
 
     def __init__(
@@ -115,6 +116,8 @@ class ResponseReader:
         self._parser: Any = httptools.HttpResponseParser(self)
         self.judge: Interpret = verdict_from_response
         """Reads the next answer. For an envelope or a batch it knows what was sent."""
+        self.status = 0
+        """The status of the last response that was parsed; 0 if there was none."""
         self._restart()
 
     def _restart(self) -> None:
@@ -152,6 +155,7 @@ class ResponseReader:
         outcome = self._outcome
         if outcome is None:
             return self._outcome_of_unfinished(data, size)
+        self.status = self._status
         if self.keep_alive:
             is_odd = self._html or self._status == ACCEPTED_STATUS
             if not self._noted and not is_odd and self._received == len(data) <= LONGEST_PLAIN:
@@ -164,7 +168,7 @@ class ResponseReader:
 
         `whole`: the service closed the connection in order, which ends a body that nothing else ends.
         """
-        self.keep_alive = False
+        self.keep_alive, self.status = False, self._status
         if self._status < 200 or self._breaks:
             return lost
         if self._undecided and self._size <= self._rules.longest_body and (self._framed or not whole):

@@ -45,7 +45,7 @@ def test_what_is_asked_for_wins_where_it_is_allowed_else_the_ladder(
         (None, -1, True),
         (None, 0, True),
         (None, 18, True),
-        (None, 19, False),
+        (None, 19, True),
         (None, -2, False),
         (SHORTEST_ASKED, None, True),
         (SHORTEST_ASKED - 1, None, False),

@@ -46,6 +46,7 @@ def meant(judged: Outcome | OddAnswer) -> Outcome:
         (b"retry; delay=90s", Failed("retry-asked", delay=90_000, asked=True)),
         (b"RETRY;DELAY=1h30m;level=3", Failed("retry-asked", delay=5_400_000, level=3, asked=True)),
         (b"retry; level=-1; reason=busy", Failed("busy", level=-1, asked=True)),
+        (b"retry; level=-1", Failed("dead-letter-asked", level=-1, asked=True)),
         (b"retry; level=0", Failed("retry-asked", level=0, asked=True)),
         (b"retry; delay=90; level=high; dely=1s", Failed("retry-asked", asked=True)),
         (b"retry; delay=", Failed("retry-asked", asked=True)),
