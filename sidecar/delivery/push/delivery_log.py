@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from reconsume.sidecar.core.record import Record
 from reconsume.sidecar.delivery.push.response_reader import Judged
 
-LOGGER = logging.getLogger("reconsume.deliveries")
+_LOG = logging.getLogger("reconsume.deliveries")
 """Its lines are never summed up (`observability/repeats.py`)."""
 
 
@@ -23,10 +23,15 @@ class NoMemory(dict[bytes, Judged]):
         """Forget it."""
 
 
+def logs_deliveries() -> bool:
+    """Return whether a line is written for each delivery."""
+    return _LOG.isEnabledFor(logging.DEBUG)
+
+
 def log_deliveries(records: Sequence[Record], path: str, status: int, ms: float) -> None:
     """Write a line for each record of a request. `status`: 0 if no response came."""
     for record in records:
-        LOGGER.debug(
+        _LOG.debug(
             "delivered %s to %s: %s in %d ms",
             record.id,
             path,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Collection, Hashable
 from functools import partial
 from operator import attrgetter
@@ -21,7 +20,7 @@ from reconsume.sidecar.delivery.push.access import Access
 from reconsume.sidecar.delivery.push.answer_room import AnswerRoom
 from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, read_envelope_answer
 from reconsume.sidecar.delivery.push.connection import Connection, Delivery, Wanted
-from reconsume.sidecar.delivery.push.delivery_log import LOGGER, NoMemory, log_deliveries
+from reconsume.sidecar.delivery.push.delivery_log import NoMemory, log_deliveries, logs_deliveries
 from reconsume.sidecar.delivery.push.dial import dial
 from reconsume.sidecar.delivery.push.new_connections import NewConnectionLimit, reply_to_repeated
 from reconsume.sidecar.delivery.push.odd_verdicts import OddVerdicts
@@ -72,7 +71,7 @@ class Push:
         self._envelope = settings.envelope
         self._rules = settings.rules
         self.odd_verdicts = OddVerdicts()
-        self._logs_each = LOGGER.isEnabledFor(logging.DEBUG)
+        self._logs_each = logs_deliveries()
         self._plain: Plain = NoMemory() if self._logs_each else {}
         self._room = AnswerRoom(settings.answer_memory)
         self._target, self._access = target, access

@@ -267,7 +267,7 @@ def dead(decision: Decision) -> tuple[str, str, int]:
         (replace(NO, level=2), 5_000),
         (replace(NO, level=3), 30_000),
         (replace(NO, level=0), 700),
-        (replace(NO, level=99), 700),
+        (replace(NO, level=99), 30_000),
         (replace(NO, delay=2_500, level=2), 2_500),
     ],
 )

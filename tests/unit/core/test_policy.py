@@ -21,7 +21,7 @@ SECOND, DAY = 1_000, 86_400_000
         (1, None, 0, 10 * SECOND),
         (1, None, 1, SECOND),
         (5, None, 18, 7_200 * SECOND),
-        (1, None, 19, 10 * SECOND),
+        (1, None, 19, 7_200 * SECOND),
         (1, None, -2, 10 * SECOND),
         (1, SECOND, None, SECOND),
         (1, 10 * DAY, None, 10 * DAY),

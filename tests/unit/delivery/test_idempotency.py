@@ -139,7 +139,7 @@ def test_a_reset_is_a_new_effect_and_a_redrive_is_not() -> None:
 
 
 def test_each_record_of_a_batch_has_the_text_of_its_producer() -> None:
-    render = RenderBatch(parse_target("http://127.0.0.1/", False), "billing", setting("{from: ce_id}"))
+    render = RenderBatch(parse_target("http://127.0.0.1/", False), "billing", 30_000, setting("{from: ce_id}"))
     records = [a_record(offset=number, headers=[("ce_id", b"e-%d" % number)]) for number in (1, 2)]
     body = json.loads(render([render.part(record) for record in records]).partition(b"\r\n\r\n")[2])
     assert [one["idempotency_key"] for one in body["records"]] == ["e-1", "e-2"]
