@@ -173,7 +173,7 @@ PLANTED: dict[str, tuple[str, Callable[[Evidence], Evidence]]] = {
     ),
     "due too soon after the failure": (
         "I4 early",
-        lambda e: with_header(e, FIRST, 0, wire.RETRY_DUE_AT, b"%d" % (START + 1_053)),
+        lambda e: with_header(e, FIRST, 0, wire.RETRY_DUE_AT, b"%d" % (START + 940)),
     ),
     "a delivery that no copy explains": ("I4 unknown", lambda e: delivered(e, 0, times=1)),
     "null becomes empty": ("I5 altered", lambda e: altered(e, FIRST, 2, value=b"")),
