@@ -60,7 +60,7 @@ FREE_PARTS = 2
 class SharedRoom:
     """The bytes that lanes of several groups share. `whole`: all of them, at least LEAST for each of the `lanes`.
 
-    Invariant: `free` is `whole` less LEAST for each lane, and less what the lanes have taken beyond LEAST.
+    What is free is `whole` less LEAST for each lane, and less what the lanes have taken beyond LEAST.
     """
 
     def __init__(self, whole: int, lanes: int) -> None:

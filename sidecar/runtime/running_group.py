@@ -312,9 +312,9 @@ class RunningGroup:
 
     def _blocked_keys(self) -> BlockedKeys:
         """Return what blocks its key now (contract 5.8)."""
-        lanes, now_ms = [runner.lane.shown for runner in self._runners], now().wall_ms
-        named = [tried.shown() for lane in lanes for tried in lane.blocking_records(now_ms)]
-        return BlockedKeys(len(named) + sum(lane.queued_keys() for lane in lanes), named)
+        facts, now_ms = [runner.lane.shown for runner in self._runners], now().wall_ms
+        named = [tried.shown() for shown in facts for tried in shown.blocking_records(now_ms)]
+        return BlockedKeys(len(named) + sum(shown.queued_keys() for shown in facts), named)
 
     def _overdue(self) -> int:
         return max(runner.driver.ages.overdue_ms for runner in self._runners)

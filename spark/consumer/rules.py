@@ -202,7 +202,7 @@ DELIVER = WORD.findall(
     "mode url health_url health_timeout concurrency rate group_rate timeout order broadcast batch "
     "forward_headers content_type envelope verdicts outputs max_answer failure_text dead_letter_statuses "
     "throttle_statuses outage_failures outage_interval leave_after allow_remote tls bearer_token_file "
-    "signing_secret_file buffer_memory"
+    "signing_secret_file idempotency buffer_memory"
 )
 OF_RETRY = WORD.findall(
     "max_reconsume_times ladder rules max_age jitter levels ordered_interval ordered_max_times ordered_ladder "

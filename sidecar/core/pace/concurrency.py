@@ -219,7 +219,11 @@ class Round:
 
 
 class AutoConcurrency:
-    """The limit that follows the service; see the top of the file."""
+    """The limit that follows the service; see the top of the file.
+
+    Invariants: the limit is from 1 to MOST; it grows by a part of itself; no minimum is longer than what was measured
+    since.
+    """
 
     def __init__(self) -> None:
         self.limit, self.why = 1, Why.BEGIN

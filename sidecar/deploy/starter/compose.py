@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 
-from reconsume.sidecar.deploy.container import FILE, PROBE_PORT, image
+from reconsume.sidecar.deploy.container import FILE, FOLDER, PROBE_PORT, image
 from reconsume.sidecar.deploy.starter import placeholder
 from reconsume.sidecar.deploy.starter.configuration import Answers
 from reconsume.sidecar.deploy.starter.template import fill
@@ -120,7 +120,7 @@ def compose(answers: Answers, file: str) -> str:
         "image": image(),
         "kafka_image": KAFKA_IMAGE,
         "inside": INSIDE,
-        "file": FILE,
+        "file": f"{FOLDER}/{FILE}",
         "source": json.dumps(f"./{file}".replace("$", "$$")),
         "create": block("cd /opt/kafka/bin\n" + "".join(map(create, answers.topics))),
         "comment": placeholder.COMMENTS[answers.mode],

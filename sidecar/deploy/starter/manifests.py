@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from pathlib import PurePosixPath
 from typing import Any
 
 from reconsume.sidecar.deploy.annotations import SidecarAnnotations
-from reconsume.sidecar.deploy.container import FILE, image
+from reconsume.sidecar.deploy.container import FILE, FOLDER, image
 from reconsume.sidecar.deploy.manifest_file import change_all
 from reconsume.sidecar.deploy.starter import placeholder
 from reconsume.sidecar.deploy.starter.configuration import Answers
@@ -174,8 +173,8 @@ def manifests(answers: Answers, configuration: str, path: str) -> dict[str, str]
         "program": textwrap.indent(placeholder.placeholder(answers).strip(), " " * 14),
         "topics_name": flow(f"{name}-topics"),
         "sidecar_image": image(),
-        "file": FILE,
-        "folder": str(PurePosixPath(FILE).parent),
+        "file": f"{FOLDER}/{FILE}",
+        "folder": FOLDER,
     }
     deployment = fill(DEPLOYMENT, values)
     annotations = SidecarAnnotations(config_map=name)

@@ -111,7 +111,7 @@ def refused_bytes(rig: Rig) -> None:
 
 
 def half_full_and_looked_at_by_nobody(rig: Rig) -> None:
-    rig.lane.room.room = 1
+    rig.lane.room._own = 1
 
 
 def blocked_and_fetched(rig: Rig) -> None:
