@@ -74,7 +74,8 @@ class GroupShape(msgspec.Struct, frozen=True):
     dashboard. `redrives`: the dashboard can redrive. `direct`: the service of a relay writes copies, dead letters and
     events itself, as the Spark consumer does, and does not post them; it follows the policy. `removed`: level topics of
     main topics that left the configuration. `outputs`: the names of topics to which the service may have
-    records written, none of them a glob. `ordered`: whether records wait in queue topics.
+    records written, none of them a glob. `ordered`: whether records wait in queue topics. `imported`: topics of other
+    systems whose dead letters `dlq import --from` takes over.
     """
 
     names: Names
@@ -90,6 +91,7 @@ class GroupShape(msgspec.Struct, frozen=True):
     outputs: tuple[str, ...] = ()
     source: Literal["events", "spark"] = "events"
     ordered: bool = False
+    imported: tuple[str, ...] = ()
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -206,6 +208,9 @@ def admin(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics(group.own, CREATE, READ, DESCRIBE_CONFIGS, Operation.ALTER, Operation.DELETE)
     yield from on_topics([*group.queues, names.ready, names.events, names.policy], WRITE)
     yield from on_topics(group.outputs, READ)  # for `audit`; `topics check` only looks whether they are there
+    if group.imported:
+        yield from on_topics(group.imported, READ)
+        yield from on_topics(group.dlqs, WRITE)
     groups = (names.group, names.retry_group, names.redrive_group, *((names.view_group,) if group.rows else ()))
     yield from (on_group(name, Operation.DELETE) for name in groups)  # it carries DESCRIBE
     if group.mode == "spark" or group.direct:

@@ -68,6 +68,14 @@ Principals = Annotated[
 Direct = Annotated[
     bool, typer.Option("--direct", help="The service writes retries by itself, as the Spark consumer does.")
 ]
+ImportTopics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import-topic",
+        metavar="TOPIC",
+        help="The admin may take over its dead letters by `dlq import --from`. May be repeated.",
+    ),
+]
 
 app = typer.Typer(cls=Group, help="The group's access rights on Kafka.", no_args_is_help=True, rich_markup_mode=None)
 take_common(app)
@@ -106,7 +114,13 @@ class Step(NamedTuple):
 
 
 @command(app, "plan")
-def plan(options: Options, role: Roles = None, principal: Principals = None, direct: Direct = False) -> None:
+def plan(
+    options: Options,
+    role: Roles = None,
+    principal: Principals = None,
+    direct: Direct = False,
+    imported: ImportTopics = None,
+) -> None:
     """Show what `acls apply` would do.
 
     Each right would be created, is there (ok), is denied by another rule, or is extra: more than the role needs.
@@ -119,7 +133,7 @@ def plan(options: Options, role: Roles = None, principal: Principals = None, dir
     """
     from reconsume.sidecar.kafka.admin.acls import HiddenRulesError  # imported late, as in `look`
 
-    acls, needed = look(options, role, principal, direct)
+    acls, needed = look(options, role, principal, direct, imported)
     try:
         steps = compared(acls, needed)
     except HiddenRulesError as hidden:
@@ -134,6 +148,7 @@ def apply(
     role: Roles = None,
     principal: Principals = None,
     direct: Direct = False,
+    imported: ImportTopics = None,
     yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; change nothing.")] = False,
 ) -> int:
@@ -149,7 +164,7 @@ def apply(
       reconsume acls apply --role sidecar --role spark
       reconsume acls apply --role ui --principal User:grafana --yes
     """
-    acls, needed = look(options, role, principal, direct)
+    acls, needed = look(options, role, principal, direct, imported)
     steps = compared(acls, needed)
     missing = [step for step in steps if step.action == "create"]
     options.output.talk_rows(PLAN_COLUMNS, [step.row for step in steps])
@@ -177,6 +192,7 @@ def export(
     role: Roles = None,
     principal: Principals = None,
     direct: Direct = False,
+    imported: ImportTopics = None,
     form: Annotated[Form, typer.Option("--format", help="As kafka-acls.sh commands, or as Strimzi KafkaUsers.")] = (
         Form.KAFKA_ACLS
     ),
@@ -205,7 +221,8 @@ def export(
     if properties is not None and form is not Form.KAFKA_ACLS:
         raise typer.BadParameter("--command-config is for kafka-acls.sh; leave it out")
     settings = settings_of_one(options)
-    group, principals = group_of(settings, direct=direct), principals_of(settings.group, role, principal)
+    group = replace(group_of(settings, direct=direct), imported=tuple(imported or ()))
+    principals = principals_of(settings.group, role, principal)
     wanted = {who: permissions_of(who, group) for who in principals}
     for who in [who for who, rights in wanted.items() if not rights]:
         talk(f"the {who} needs no rights in this mode")
@@ -243,7 +260,13 @@ class Needed(NamedTuple):
             yield from ((role, principal, right) for right in permissions_of(role, self.group))
 
 
-def look(options: Options, roles: list[User] | None, principals: list[str] | None, direct: bool) -> tuple[Acls, Needed]:
+def look(
+    options: Options,
+    roles: list[User] | None,
+    principals: list[str] | None,
+    direct: bool,
+    imported: list[str] | None,
+) -> tuple[Acls, Needed]:
     """Return the cluster's rules, not read yet, and the rights that the roles need under this configuration."""
     # The Kafka client is slow to import, and --help needs none.
     from reconsume.sidecar.kafka.admin.acls import Acls
@@ -253,7 +276,7 @@ def look(options: Options, roles: list[User] | None, principals: list[str] | Non
     whose = principals_of(settings.group, roles, principals)
     cluster = Cluster(settings.kafka, "reconsume-acls")
     acls = Acls(cluster)
-    group = shape_on(cluster.topic_names(), settings, direct=direct)
+    group = replace(shape_on(cluster.topic_names(), settings, direct=direct), imported=tuple(imported or ()))
     if globs := globs_of(settings):
         talk(
             f"topics that match {', '.join(globs)} of deliver.outputs get rights by name; for those that are created "

@@ -6,7 +6,9 @@ topic that a letter is imported to follows from its main topic, never from the f
 
 An import (`ImportLetters`) reads the file in parts that fit into memory: once for its plan, which also sees that every
 line is good, and once to carry it out. For each part it looks at the whole DLQ (`Importer`), writes what is missing,
-and redrives the letters whose line has another value. One thread does one import.
+and redrives the letters whose line has another value. One thread does one import. The letters may also come from a
+topic of another system (`foreign_topic.py`): then each is written with its event, as if it had died here, unless the
+DLQ has a letter with its id; nothing is redriven.
 
 A file is anybody's: it is weighed before it is taken in. The file, its lines, the letters in it and the headers of each
 have a bound, so that an import stays within 256 MiB whatever the file holds.
@@ -21,10 +23,11 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
+from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition, Record, weight_of
@@ -39,7 +42,7 @@ from reconsume.sidecar.kafka.committer.write_apart import copy_sizes
 from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status, no_report
 from reconsume.sidecar.printable import plural, printable_json
 from reconsume.topics.retry_headers import MOST_HEADERS
-from reconsume.topics.transition_records import Copy
+from reconsume.topics.transition_records import Copy, writes_of
 from reconsume.topics.transitions import DeadLetter
 
 PIECE = 32 * 1024 * 1024
@@ -53,6 +56,8 @@ MOST_LINES = 500_000
 MOST_PROBLEMS = 20
 COLUMNS = ("action", "reason", "topic", "letters", "why")
 IMPORTED, EDITED, THERE, BEFORE, REFUSED = "imported", "redriven", "there already", "redriven before", "refused"
+PASSED_OVER = "left"
+"""What becomes of a foreign record that is no dead letter of the group."""
 PLANNED = {IMPORTED: "import", EDITED: "redrive"}
 """What a plan says of letters that will be imported and redriven."""
 
@@ -144,6 +149,34 @@ def import_line(text: bytes, policy: Policy) -> Letter:
     return Letter(msgspec.structs.replace(record, source=source), letter.retry_state, letter.fault)
 
 
+class LetterSource(Protocol):
+    """Where an import reads dead letters: a file, or a topic of another system.
+
+    `what`: its name for users. `is_foreign`: they died in another system, so their headers are not ours yet.
+    """
+
+    what: str
+    is_foreign: bool
+
+    def read(self) -> Iterator[Letter]:
+        """Yield the letters, from the beginning each time. One without a retry state is left, because of its fault."""
+        ...
+
+
+class LetterFile:
+    """A file that `dlq export` has written."""
+
+    is_foreign = False
+
+    def __init__(self, file: Path, policy: Policy) -> None:
+        self._file, self._policy = file, policy
+        self.what = file.name
+
+    def read(self) -> Iterator[Letter]:
+        """Yield the letters of the file. Raises as `read_letters` does."""
+        return read_letters(self._file, self._policy)
+
+
 def read_letters(file: Path, policy: Policy) -> Iterator[Letter]:
     """Yield the letters of a file. Raises ConfigError if it is too large, or at its end, with the first lines that are
     not letters."""
@@ -189,15 +222,17 @@ class Importer(LetterWriter):
     Making one fences redrives and other imports, unless `fence` is False: then nothing can be written. `compare_with`
     then looks at what is in the DLQ. `missing`: the letters that it does not have. `edited`: the new values of dead
     letters whose line has another value than they have, by position in the DLQ. `refused`: the letters that Kafka
-    refuses, and why. Letters are named by `Letter.series`; of the lines of one name only the one that counts is kept.
+    refuses, and why. Letters are named by `Letter.series`, those of another system (`is_foreign`) by their id alone; of
+    the lines of one name only the one that counts is kept. Foreign letters are never edits.
     """
 
-    def __init__(self, letters: DeadLetters, *, fence: bool = True) -> None:
+    def __init__(self, letters: DeadLetters, *, is_foreign: bool = False, fence: bool = True) -> None:
         letters.layout(whole=True)  # first: no other command is fenced if a topic does not exist
         self.missing: dict[tuple[str, str], Letter] = {}
         self.refused: dict[tuple[str, str], str] = {}
         self.edited: dict[str, bytes | None] = {}
         self._report: Report = no_report
+        self._is_foreign = is_foreign
         super().__init__(letters, letters.batch_limit(letters.topics), fence=fence)
 
     def __enter__(self) -> Importer:
@@ -206,12 +241,16 @@ class Importer(LetterWriter):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def name_of(self, letter: Letter) -> tuple[str, str]:
+        """Return by what the letter is compared with those in the DLQ."""
+        return (letter.id, "") if self._is_foreign else letter.series
+
     def compare_with(self, lines: Sequence[Letter], report: Report) -> None:
         """Find out which of these letters the DLQ has. Raises BrokerError and ContractError."""
         for letter in lines:
-            other = self.missing.get(letter.series)
+            other = self.missing.get(name := self.name_of(letter))
             if other is None or rank_of(letter) > rank_of(other):
-                self.missing[letter.series] = letter
+                self.missing[name] = letter
         # A letter that cannot be seen now would be imported a second time.
         self._layout, self._report = self._letters.settled_layout(), report
         self._look(self._layout)
@@ -225,10 +264,10 @@ class Importer(LetterWriter):
         with Scan(self._letters, layout, self._report) as scan:
             for record in scan:
                 letter = read_letter(record, self._letters.policy)
-                if (line := self.missing.get(letter.series)) is not None:
-                    newest[letter.series] = max(newest.get(letter.series, letter), letter, key=rank_of)
-                    if line.record.value == record.value:
-                        same.add(letter.series)
+                if (line := self.missing.get(name := self.name_of(letter))) is not None:
+                    newest[name] = max(newest.get(name, letter), letter, key=rank_of)
+                    if self._is_foreign or line.record.value == record.value:
+                        same.add(name)
         for series, letter in newest.items():
             line = self.missing.pop(series)
             if series not in same:
@@ -244,10 +283,10 @@ class Importer(LetterWriter):
             self.write_letters(missing[start : start + MOST_LETTERS])
 
     def _sizes(self, letter: Letter) -> Iterable[tuple[str, int]]:
-        return copy_sizes(_entry(letter).writes)
+        return copy_sizes(self._entry(letter).writes)
 
     def _entries_of(self, batch: Sequence[Letter]) -> list[SettledRecord]:
-        return [_entry(letter) for letter in batch]
+        return [self._entry(letter) for letter in batch]
 
     def _send(self, producer: DlqProducer, entries: Sequence[SettledRecord]) -> None:
         producer.write(entries, producer.counts)
@@ -256,10 +295,10 @@ class Importer(LetterWriter):
         """Nothing: each letter is tried, whatever was refused before."""
 
     def _refuse(self, letter: Letter, refusal: Refusal) -> None:
-        self.refused[letter.series] = refusal.reason
+        self.refused[self.name_of(letter)] = refusal.reason
 
     def _stopped_text(self, cause: str) -> str:
-        return f"the import cannot go on: {cause}; import the file again, what is there is passed over"
+        return f"the import cannot go on: {cause}; run it again, what is there is passed over"
 
     def _has_happened(self, batch: Sequence[Letter], _sure_after_s: float) -> bool:
         """Return whether the batch has reached the DLQ: a transaction is there as a whole, or not at all."""
@@ -270,27 +309,29 @@ class Importer(LetterWriter):
             if partition in before and before[partition].end < span.end
         }
         self._look(grown)
-        return not any(letter.series in self.missing for letter in batch)
+        return not any(self.name_of(letter) in self.missing for letter in batch)
 
-
-def _entry(letter: Letter) -> SettledRecord:
-    assert letter.retry_state is not None
-    record = letter.record
-    copy = Copy(record.source.topic, record.key, record.value, record.headers or [], record.source.number)
-    return SettledRecord(record, DeadLetter(letter.retry_state, letter.reason, 0), (copy,))
+    def _entry(self, letter: Letter) -> SettledRecord:
+        assert letter.retry_state is not None
+        record, state, policy = letter.record, letter.retry_state, self._letters.policy
+        if self._is_foreign:
+            died = DeadLetter(state, state.reason, state.times + 1)
+            return SettledRecord(record, died, writes_of(record, died, policy, now().wall_ms))
+        copy = Copy(record.source.topic, record.key, record.value, record.headers or [], record.source.number)
+        return SettledRecord(record, DeadLetter(state, letter.reason, 0), (copy,))
 
 
 class ImportLetters:
     """Put the dead letters of a file back into the DLQ, and redrive those that were edited, as an operation.
 
-    `who`: the author of the edits.
+    Or take over those of another system. `who`: the author of the edits.
     """
 
     action, why = "import", ""
 
-    def __init__(self, letters: DeadLetters, file: Path, who: str) -> None:
-        self._letters, self._file, self._who = letters, file, who
-        self.what = file.name
+    def __init__(self, letters: DeadLetters, source: LetterSource, who: str) -> None:
+        self._letters, self._source, self._who = letters, source, who
+        self.what = source.what
         self._counts = PlanCounts()
 
     @property
@@ -301,7 +342,7 @@ class ImportLetters:
     def plan(self, report: Report) -> Plan:
         """Compare every line with the DLQ. Raises ConfigError if a line is not a letter, BrokerError, ContractError."""
         counts, known = PlanCounts(), set[int]()
-        for lines in parts_of(read_letters(self._file, self._letters.policy)):
+        for lines in parts_of(self._source.read()):
             self._take_part(lines, counts, known, None, report)
         new, edited = counts.of(IMPORTED), counts.of(EDITED)
         into = f"import {plural(new, 'dead letter')} into {', '.join(self._letters.topics)}"
@@ -318,7 +359,7 @@ class ImportLetters:
 
         Raises BrokerError, ContractError and SupersededError.
         """
-        for lines in parts_of(read_letters(self._file, self._letters.policy)):
+        for lines in parts_of(self._source.read()):
             self._take_part(lines, self._counts, None, stop, report)
             if stop.is_set():
                 return
@@ -328,9 +369,11 @@ class ImportLetters:
         counts = {result: self._counts.of(result) for result in (IMPORTED, EDITED, THERE, BEFORE)}
         always = (IMPORTED, THERE)
         sentences = [", ".join(f"{count} {result}" for result, count in counts.items() if count or result in always)]
+        if passed_over := self._counts.of(PASSED_OVER):
+            sentences.append(f"left {plural(passed_over, 'record')} that no record of this group's topics was")
         status = Status.DONE
         if refused := self._counts.of(REFUSED):
-            sentences.append(f"{refused} were refused; import the file again to try them again")
+            sentences.append(f"{refused} were refused; run the import again to try them again")
             status = Status.PARTLY if self.changed else Status.FAILED
         return Outcome(_rows(self._counts, {}), sentences, status)
 
@@ -342,12 +385,16 @@ class ImportLetters:
         stop: threading.Event | None,
         report: Report,
     ) -> None:
-        """Import some letters, and count each by its result; or find out what would become of them.
+        """Import some letters, and count each by its result; or find out what would become of them. Some may be left.
 
         `known`: the letters that earlier parts of a plan would write; without it the letters are written.
         """
         results = dict[tuple[str, str], tuple[str, str]]()
-        with Importer(self._letters, fence=known is None) as importer:
+        for letter in lines:
+            if letter.retry_state is None:
+                counts.count(letter, PASSED_OVER)
+        lines = [letter for letter in lines if letter.retry_state is not None]
+        with Importer(self._letters, is_foreign=self._source.is_foreign, fence=known is None) as importer:
             importer.compare_with(lines, report)
             missing = [series for series in importer.missing if known is None or hash(series) not in known]
             if known is None:
@@ -360,7 +407,7 @@ class ImportLetters:
             edits = redrive_edited(self._letters, importer.edited, self._who, stop, report)
             results |= {one.series: _result_of(one.kind.verdict, one.kind.error) for one in edits.results}
         for letter in lines:
-            counts.count(letter, *results.get(letter.series, (THERE, "")))
+            counts.count(letter, *results.get(importer.name_of(letter), (THERE, "")))
 
 
 def _result_of(verdict: str, error: str) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from reconsume.sidecar.cli.dlq.filters import (
     takes_filter,
 )
 from reconsume.sidecar.cli.dlq.rows import CUT, LIST, letter_facts, letter_row, list_row
+from reconsume.sidecar.cli.terminal.arguments import before
 from reconsume.sidecar.cli.terminal.confirm import Yes
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from reconsume.sidecar.cli.terminal.operation import carry_out, progress_line
@@ -40,6 +41,7 @@ from reconsume.sidecar.dlq.letters import (
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.operation import no_report
 from reconsume.sidecar.printable import plural, printable
+from reconsume.topics.foreign_letters import ForeignSystem
 
 if TYPE_CHECKING:
     from reconsume.sidecar.dlq.dead_letters import DeadLetters, SearchResult
@@ -269,31 +271,65 @@ def export(
 @command(app, "import")
 def import_(
     options: Options,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `dlq export` has written.")],
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="What `dlq export` has written.")] = None,
+    system: Annotated[
+        ForeignSystem | None, typer.Option("--from", help="Take over dead letters of this system from --topic.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="With --from: the topic that has them.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="WHEN", help="With --from: written there since 1h ago, or an RFC 3339 time."),
+    ] = None,
+    reason: Annotated[
+        list[str] | None,
+        typer.Option("--reason", metavar="CLASS", help="With --from: only of this class; may be repeated."),
+    ] = None,
     who: Annotated[str | None, typer.Option("--who", help="Who edited the values; user@host by default.")] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Import exported dead letters, and redrive edited ones.
+    """Import exported dead letters, or those of another system.
 
-    Puts them back into the DLQ. Skips each dead letter that is in the DLQ already, by its id and its number of
+    Puts exported dead letters back into the DLQ. Skips each one that is in the DLQ already, by its id and its number of
     redrives. If its line has another value, redrives it with that value, once, and with the header RETRY_EDITED, which
     says who changed the value, when, and the SHA-256 of both values. The dead letter itself stays as it is. Importing a
     file twice is harmless.
 
+    With --from, reads a topic of Spring, Kafka Connect or RocketMQ instead of a file. The id of a dead letter is the
+    topic, partition and offset that the headers there name; with rocketmq it is the record's own position in --topic.
+    A record is left, and shown with the reason, if that is no record of the group's topics. Skips each id that is in
+    the DLQ already. The reason is the class of the innermost exception that the headers name, in kebab case; the dry
+    run lists the classes.
+
     A plan is shown first. A file with a bad line is refused as a whole; it has at most 1 GiB and 500 000 lines, of at
-    most 32 MiB each. An imported letter's time in the DLQ is that of the import. Ends with 3 when some letters were
-    refused.
+    most 32 MiB each, and --from takes at most 500 000 records. An imported letter's time in the DLQ is that of the
+    import. Ends with 3 when some letters were refused.
 
     \b
     Examples:
       reconsume dlq import dead.jsonl
       reconsume dlq import edited.jsonl --who ann --dry-run
+      reconsume dlq import --from spring --topic orders-dlt --dry-run
     """
+    if (file is None) == (system is None):
+        raise typer.BadParameter("name a file, or a system with --from, and not both")
+    if (topic is None) != (system is None) or (system is None and (since or reason)):
+        raise typer.BadParameter("--from needs --topic; --topic, --since and --reason need --from")
+    start = None if since is None else before(since, "--since")
     group = open_dlq(options, who)
-    from reconsume.sidecar.dlq.archive import ImportLetters
+    from reconsume.sidecar.dlq.archive import ImportLetters, LetterFile, LetterSource
 
-    operation = ImportLetters(group.letters, file, group.who)
+    source: LetterSource
+    if system is not None and topic is not None:
+        from reconsume.sidecar.dlq.foreign_topic import ForeignTopic
+
+        source = ForeignTopic(group.letters, system, topic, start, reason or ())
+    else:
+        assert file is not None
+        source = LetterFile(file, group.letters.policy)
+    operation = ImportLetters(group.letters, source, group.who)
     return carry_out(options, operation, group.who, group.actions, yes=yes, dry_run=dry_run)
 
 

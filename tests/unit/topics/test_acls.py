@@ -51,6 +51,13 @@ def test_an_ordered_sidecar_reads_its_queues_and_what_became_of_what_is_settled(
     }
 
 
+def test_an_admin_who_takes_over_dead_letters_reads_the_foreign_topic_and_writes_to_the_dlq() -> None:
+    assert words(User.ADMIN, replace(PUSH, imported=("orders-dlt",))) - words(User.ADMIN, PUSH) == {
+        "READ on topic orders-dlt",
+        "WRITE on topic billing-DLQ",
+    }
+
+
 def test_a_sidecar_of_a_relay_reads_no_record_of_the_service() -> None:
     found = words(User.SIDECAR, RELAY)
     assert {
