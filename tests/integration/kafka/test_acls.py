@@ -307,6 +307,28 @@ def test_the_admin_creates_topics_sets_the_policy_and_redrives_with_its_least_ri
     assert "authoriz" not in audited.stderr, audited.stderr
 
 
+def test_the_admin_takes_over_foreign_dead_letters_with_its_least_rights_and_says_which_is_missing(
+    guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
+) -> None:
+    foreign = f"{group.main}-dlt"
+    create_topic(guarded.bootstrap, foreign)
+    produce(guarded.bootstrap, group.main, [Out(b"v", None, (), 0)])
+    origin = (("topic", group.main.encode()), ("partition", b"0"), ("offset", b"0"))
+    named = tuple((f"__connect.errors.{name}", value) for name, value in origin)
+    produce(guarded.bootstrap, foreign, [Out(b"v", None, named)])
+    rights = permissions_of(User.ADMIN, rights_group(group, imported=(foreign,)))
+    reading = Permission(Resource.TOPIC, foreign, Operation.READ)
+    guarded.allow("admin", [right for right in rights if right != reading])
+    file = config_file(tmp_path, group, guarded.login("admin"))
+    words = ("-c", file, "dlq", "import", "--from", "connect", "--topic", foreign, "--yes")
+    denied = reconsume(*words)
+    assert (denied.exit_code, foreign in denied.stderr) == (1, True), denied.stderr
+    guarded.allow("admin", [reading])
+    taken = reconsume(*words)
+    assert (taken.exit_code, "1 imported" in taken.stderr) == (0, True), (taken.stdout, taken.stderr)
+    assert [row.value for row in dump(guarded.bootstrap, group.dlq)] == [b"v"]
+
+
 def test_the_admin_audits_outputs_with_its_least_rights_and_says_where_they_are_missing(
     guarded: GuardedKafka, group: GroupTopics, tmp_path: Path
 ) -> None:
