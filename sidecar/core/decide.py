@@ -15,6 +15,7 @@ from reconsume.sidecar.core.outcome import (
     CONNECTION_LOST,
     Cancelled,
     Committed,
+    Died,
     Expired,
     Failed,
     Nacked,
@@ -83,9 +84,10 @@ def decide(record: Record, outcome: Outcome, policy: Policy, now_ms: int) -> Dec
         # Contract 8.6: no retry and no slower pace: one customer's limit says nothing about the service.
         case Postponed(after_ms=after_ms):
             return _after_postponement(record, after_ms, policy, now_ms)
-        # Contract 1.6: nothing reached the service, so this was no attempt.
-        case NotSent() | Withdrawn():
-            return AT_ONCE
+        # Contract 1.6, 1.10: nothing reached the service, or its death is no response: no attempt. A broadcast has no
+        # suspects, so what the service died with must not come again.
+        case NotSent() | Died() | Withdrawn():
+            return DONE if policy.broadcast and isinstance(outcome, Died) else AT_ONCE
         # Contract 6.6: a lease that ends is an attempt. Its copy is due when it is over, or by the ladder of a rule.
         case Expired():
             return _after_expiry(record, outcome, policy, now_ms)
@@ -106,7 +108,7 @@ def decide_draining(record: Record, outcome: Outcome, policy: Policy, now_ms: in
     uncommitted, and so does a last failure, unless the service asked for the DLQ. The next owner of the partition
     delivers the record again, and counts the failure if it fails there too.
     """
-    if isinstance(outcome, Failed) and outcome.reason == CONNECTION_LOST:
+    if isinstance(outcome, Died) or (isinstance(outcome, Failed) and outcome.reason == CONNECTION_LOST):
         return LEAVE_UNCOMMITTED
     decision = decide(record, outcome, policy, now_ms)
     asked_for = isinstance(outcome, Rejected) or (isinstance(outcome, Failed) and outcome.level == -1)
@@ -190,8 +192,9 @@ def dead_letter_unreadable(record: Record, policy: Policy, now_ms: int) -> DeadL
 
 
 def dead_letter_crashing(record: Record, deaths: int, policy: Policy, now_ms: int) -> DeadLetter | Commit:
-    """Return the dead letter for a record that was in flight alone when its service and its sidecar crashed together.
+    """Return the dead letter for a record that was in flight alone at its last death of the service.
 
-    `deaths`: how often in a row that happened (contract 1.10).
+    `deaths`: how often it was in flight at one (contract 1.10).
     """
-    return _dead(record, "crashed-service", f"service and sidecar died {deaths} times in a row", policy, now_ms)
+    text = f"it was with the service at {deaths} deaths of it, and alone at the last one"
+    return _dead(record, "crashed-service", text, policy, now_ms)

@@ -29,7 +29,7 @@ from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.order import KeyQueues, OrderBy
 from reconsume.sidecar.core.outbox import COMMIT, DOUBT, Commits, MembershipDoubt, Outbox, Proof
-from reconsume.sidecar.core.outcome import COMMITTED, Cancelled, Outcome, label_of
+from reconsume.sidecar.core.outcome import COMMITTED, Cancelled, Died, Outcome, label_of
 from reconsume.sidecar.core.owned_queue import OwnedQueue
 from reconsume.sidecar.core.ownership import Machines, Ownership
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
@@ -411,13 +411,17 @@ class Lane:
             # Contract 9.1: an answer for an earlier assignment is counted, and changes nothing.
             decisions.counters.fenced_answers += not isinstance(outcome, Cancelled)
         else:
-            if partition.suspicion is not None and self.suspects is not None:
-                self.suspects.answered(partition, partition.suspicion, record, outcome, now)
             decisions.counters.answered(record, partition.kind.level, label_of(outcome))
-            load = partition.throughput.load
+            load, is_dead = partition.throughput.load, False
+            if self.suspects is not None:
+                # Contract 9.4: while the sidecar drains, the service is being stopped too.
+                if isinstance(outcome, Died) and not self._dispatcher.closed:
+                    is_dead = self.suspects.died(partition, record, now)
+                elif partition.suspicion is not None:
+                    self.suspects.answered(partition, partition.suspicion, record, outcome, now)
             if outcome is COMMITTED and record.retry_state is None:
                 self._finish(partition, record)
-            else:
+            elif not is_dead:
                 decisions.decide_outcome(partition, record, outcome, now)
             if partition.closing or partition.throughput.load < load:  # else nothing has made room
                 self._room_was_made(partition, now)

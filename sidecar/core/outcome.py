@@ -72,6 +72,13 @@ class NotSent(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Died(msgspec.Struct, frozen=True):
+    """The service died while it had the record: not an attempt, and the record is a suspect (contract 1.10)."""
+
+    reason: str = ""
+    """Why the service cannot be reached; empty if it can: a worker died, or it was restarted at once."""
+
+
 class Expired(msgspec.Struct, frozen=True):
     """The lease ended without a verdict: an attempt that failed (contract 6.6). The record is due when the lease is
     over: at once, or in `after_ms` where the service gave it back before (`release`)."""
@@ -97,7 +104,9 @@ class Withdrawn(Cancelled, frozen=True):
 CONNECTION_LOST = "connection-lost"
 """The reason of a failure where the service hung up before its answer was complete: it may have stopped."""
 
-Outcome: TypeAlias = Committed | Failed | Rejected | Throttled | Postponed | NotSent | Expired | Nacked | Cancelled
+Outcome: TypeAlias = (
+    Committed | Failed | Rejected | Throttled | Postponed | NotSent | Died | Expired | Nacked | Cancelled
+)
 
 COMMITTED = Committed()
 
@@ -135,12 +144,14 @@ LABELS: dict[type, str] = {
     Throttled: "throttled",
     Postponed: "postponed",
     NotSent: "not_sent",
+    Died: "died",
     Expired: "timeout",
     Nacked: "retry",
     Cancelled: "cancelled",
     Withdrawn: "cancelled",
 }
 OUTCOME_NAMES = (
-    *("commit", "retry", "dead_letter", "throttled", "postponed", "not_sent", "timeout", "broken_answer", "cancelled"),
+    *("commit", "retry", "dead_letter", "throttled", "postponed", "not_sent", "died", "timeout", "broken_answer"),
+    "cancelled",
 )
 """Every name that `label_of` can return; each counter starts at 0 for all of them."""

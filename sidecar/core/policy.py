@@ -10,6 +10,11 @@ SHORTEST_IN_PLACE, LONGEST_IN_PLACE = 10, 30_000
 """ms between two attempts in place (contract 5.2)."""
 
 
+HUNG_MS = 30_000
+"""ms that a suspect may be with its service before it is cleared, at least (contract 1.10). With less, a record that
+slowly takes the memory of the service would never be found."""
+
+
 class InPlace(msgspec.Struct, frozen=True):
     """Ordered mode: a failure is retried in place, every `interval_ms`, `max_times` times (None: without limit)."""
 
@@ -27,15 +32,17 @@ class InPlace(msgspec.Struct, frozen=True):
 class Policy(GroupRules, frozen=True):
     """Everything that a decision needs to know about the group.
 
-    `max_deaths`: how often a record may be in flight while its service and its sidecar crash together (None: no limit,
-    and no check). `in_place`: None unless the group is ordered and has no queues. `broadcast`: a failure is only
-    counted. `nack_max_times`: how often a record may be nacked (None: no limit).
+    `max_deaths`: at which death of its service a record that was in flight alone is dead-lettered (None: no limit, and
+    no check). `hang_ms`: after which a suspect that is still in flight is cleared. `in_place`: None unless the group is
+    ordered and has no queues. `broadcast`: a failure is only counted. `nack_max_times`: how often a
+    record may be nacked (None: no limit).
 
     Raises:
         ValueError: if there is no topic, no level without retries in place, or `max_reconsume_times` is negative.
     """
 
     max_deaths: int | None = None
+    hang_ms: int = HUNG_MS
     in_place: InPlace | None = None
     nack_delay_ms: int = 60_000
     nack_max_times: int | None = None

@@ -1,22 +1,29 @@
-"""Find the record that crashes its service together with the sidecar, and put it into the DLQ (contract 1.10).
+"""Find the record that ends its service, alone or together with the sidecar, and put it into the DLQ (contract 1.10).
 
-A crashed sidecar leaves progress without a clean mark, so the next owner of the partition knows. After fewer than
-`max_deaths` − 1 crashes in a row records are delivered as usual, only fewer at a time: losing a node must not delay
-them by minutes.
+A *death* makes suspects of the records that were with the service. Suspects go one at a time over the whole instance:
+each only after a commit has marked it, the next only after another commit has taken that mark away. A suspect that was
+alone at its `max_deaths`-th death becomes a dead letter. The count is in the progress, so it goes on in the next owner.
 
-After more crashes, the records that may have been in flight go one at a time over the whole instance. Each goes only
-after a commit has marked it. The next goes only after another commit has taken that mark away. If the owner after
-`max_deaths` crashes finds a mark, it names the record that crashes them.
+If the sidecar lives, it knows what was on the lost connections (`Died`): these records are the suspects, and no others
+(`Suspicion.is_exact`).
 
-Before the first delivery from a partition a commit takes the clean mark away. Otherwise a crash before the first commit
+If the sidecar dies too, it leaves progress without a clean mark, so the next owner of the partition knows of the death,
+and not of the records. After fewer than `max_deaths` − 1 such deaths in a row records are delivered as usual, only
+fewer at a time: losing a node must not delay them by minutes. After more, those that may have been in flight are the
+suspects. If the owner after `max_deaths` deaths finds a mark, it names the record that caused them.
+
+Before the first delivery from a partition a commit takes the clean mark away. Otherwise a death before the first commit
 would never leave a trace.
 
     stage  | what it means                                | leaves to, when
     -------|----------------------------------------------|----------------
     none   | no suspicion: delivery as usual              | fresh, few, single: at the next assignment
+    none   |                                              | single: the service dies, and the sidecar lives
     fresh  | no crash counts; delivery waits for a commit | none: that commit (not clean, no `reach`) is in Kafka
-    few    | crashes: few in flight, none beyond `reach`  | fresh: `QUIET_MS` passed, and all suspects are answered
-    single | more crashes: suspects go one at a time      | few: every offset up to `reach` is done
+    few    | deaths: few in flight, none beyond `reach`   | fresh: `QUIET_MS` passed, and all suspects are answered
+    few    |                                              | single: the service dies, and the sidecar lives
+    single | suspects go one at a time                    | few: every offset up to `reach` is done
+    single | the same, exact                              | none: no suspect is left, and Kafka knows
     single |                                              | few: the next record is no suspect, and none is left
     single |                                              | few: no record for `IDLE_MS`, and no suspect is left
     single |                                              | fresh: `QUIET_MS` passed, and nothing of it is in memory
@@ -50,7 +57,7 @@ from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.decide import NackWait, Postpone, RetryInPlace, dead_letter_crashing, decide
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.outbox import Commits
-from reconsume.sidecar.core.outcome import Cancelled, NotSent, Outcome
+from reconsume.sidecar.core.outcome import Cancelled, Died, NotSent, Outcome
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.partition import PartitionState
 from reconsume.sidecar.core.policy import Policy
@@ -79,11 +86,6 @@ TRIES = 3
 """Answers that clear a suspect if each of them only makes it come again. A throttle says nothing about a record, and
 one that fails in place may crash the service at its next attempt. Other records of its partition wait, so there is a
 limit."""
-
-HUNG_MS = 30_000
-"""ms after which a suspect that is still with the service is cleared, because sidecar and service have lived beside it
-so long. Less, and a record that takes the service's memory slowly would never be found; more, and records that only
-hang would keep the others back."""
 
 
 class Stage(Enum):
@@ -118,21 +120,18 @@ class Suspects:
     """How many records are suspects."""
     counted: int = 0
     """How many have counted as suspects."""
-    open: set[int] = field(default_factory=set)
-    """Suspects that no answer has cleared yet."""
+    open: dict[int, int] = field(default_factory=dict)
+    """Suspects that no answer has cleared yet, and with how many deaths each was in flight."""
     answers: Counter[int] = field(default_factory=Counter)
     """How often suspects were answered and have to come again, by offset."""
     cleared: set[int] = field(default_factory=set)
     """Suspects that went alone and were answered."""
 
-    def add(self, offset: int) -> None:
-        """Count a record that is about to be delivered as a suspect: it may have been in flight at the last crash."""
-        if offset in self.cleared:  # and was counted
-            self.cleared.discard(offset)
-            self.open.add(offset)
-        elif offset not in self.open:
-            self.counted += 1
-            self.open.add(offset)
+    def add(self, offset: int, deaths: int) -> None:
+        """Count a record as a suspect: it was, or may have been, in flight at so many deaths."""
+        self.counted += offset not in self.cleared and offset not in self.open
+        self.cleared.discard(offset)
+        self.open[offset] = deaths
 
     def clear(self, offset: int, *, comes_again: bool, was_alone: bool) -> None:
         """Clear a record whose delivery was answered. `comes_again`: the record is not done."""
@@ -141,7 +140,7 @@ class Suspects:
             self.answers[offset] += 1
             if self.answers[offset] < TRIES:
                 return
-        self.open.discard(offset)
+        self.open.pop(offset, None)
         if was_alone:
             self.cleared.add(offset)
 
@@ -153,16 +152,16 @@ class OutRecords:
     sent: dict[int, int] = field(default_factory=dict)
     """When each was sent (steady ms), by offset."""
     hung: set[int] = field(default_factory=set)
-    """Those that are out for `HUNG_MS` or longer, and so were cleared: they keep nothing back."""
+    """Those that are out for so long that they were cleared: they keep nothing back."""
 
     def remove(self, offset: int) -> None:
         """Note that a record is out no more, whatever came of it."""
         self.sent.pop(offset, None)
         self.hung.discard(offset)
 
-    def take_hung(self, now: Now) -> list[int]:
-        """Return those that have been out for `HUNG_MS` since the last call."""
-        long_out = [one for one, at in self.sent.items() if now.steady_ms - at >= HUNG_MS and one not in self.hung]
+    def take_hung(self, hang_ms: int, now: Now) -> list[int]:
+        """Return those that have been out for `hang_ms` since the last call."""
+        long_out = [one for one, at in self.sent.items() if now.steady_ms - at >= hang_ms and one not in self.hung]
         self.hung.update(long_out)
         return long_out
 
@@ -238,10 +237,12 @@ class Suspicion:
     out: OutRecords = field(default_factory=OutRecords)
     reach: Reach = field(default_factory=Reach)
     arrivals: Arrivals = field(default_factory=Arrivals)
+    is_exact: bool = False
+    """Whether its suspects are those that a live sidecar knows, and no others."""
 
     def set_mark(self, record: Record) -> None:
         """Mark a record that goes alone once a commit has told Kafka: a suspect, or one that keeps them from coming."""
-        self.suspects.add(record.offset)
+        self.suspects.add(record.offset, self.suspects.open.get(record.offset, self.deaths))
         self.mark, self.marked, self.reach.opening = record.offset, record, True
 
     def unmark(self) -> None:
@@ -282,12 +283,29 @@ class Suspicion:
             self.reach.known = progress.reach
         return True
 
+    def count_death(self, offset: int) -> int:
+        """Note that the service died with a record, and the sidecar lives; return at how many deaths it was in flight.
+
+        From now on suspects go one at a time. Of a partition whose last owner died, all that was delivered may be one.
+        """
+        deaths = self.deaths_of(offset) + 1
+        self.out.remove(offset)
+        self.suspects.add(offset, deaths)
+        self.stage = Stage.SINGLE
+        return deaths
+
     # --- questions --------------------------------------------------------------------------------------------------
 
+    def deaths_of(self, offset: int) -> int:
+        """Return at how many deaths a record was, or may have been, in flight."""
+        return self.suspects.open.get(offset, self.deaths if self.is_suspect(offset) else 0)
+
     def is_suspect(self, offset: int) -> bool:
-        """Return whether a record may have been in flight when the last owner crashed."""
+        """Return whether a record was, or may have been, in flight at a death."""
         if offset in self.suspects.open:
             return True
+        if self.is_exact:
+            return False
         if self.stage is Stage.SINGLE and self.reach.known is not None:
             return offset <= self.reach.known
         return self.suspects.counted < self._most_suspects
@@ -348,18 +366,30 @@ class Suspicion:
         """Return the progress with all that the next owner must know; clean while nothing of it was delivered."""
         clean, known = progress.clean or not self.reach.opening, self.reach.known
         mark = None if clean or self.mark is None or progress.covers(self.mark) else self.mark
+        suspects = {offset: deaths for offset, deaths in self.suspects.open.items() if not progress.covers(offset)}
+        if self.is_exact:
+            known = max(suspects, default=None)
         reach = None if known is None else max(known, self.reach.wanted, progress.next - 1)
-        return replace(progress, clean=clean, deaths=self.deaths, mark=mark, reach=reach)
+        deaths = max(self.deaths, *suspects.values(), 0) if mark is None else suspects.get(mark, self.deaths)
+        return replace(progress, clean=clean, deaths=deaths, mark=mark, reach=reach)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         marked, suspects = self.marked, self.suspects
         ensure(self.mark is None or self.stage is Stage.SINGLE, f"a mark at {self.stage.name} is in single file")
         ensure(marked is None or marked.offset == self.mark, "the record that waits for its mark is the marked one")
-        ensure(suspects.open.isdisjoint(suspects.cleared), "no suspect is cleared already")
+        ensure(suspects.cleared.isdisjoint(suspects.open), "no suspect is cleared already")
         ensure(suspects.counted >= len(suspects.open), "each suspect was counted")
         ensure(self.out.hung <= self.out.sent.keys(), "what hangs is still out")
         ensure(not self.reach.opened or self.reach.opening, "what Kafka knows was wanted")
+        ensure(not self.is_exact or self.stage is Stage.SINGLE, "known suspects are in single file")
+
+
+def exact_suspicion(now: Now) -> Suspicion:
+    """Return the suspicion of a partition whose records were delivered as usual when the service died."""
+    reach = Reach(opening=True, opened=True)
+    arrivals = Arrivals(since=now, ready_at_ms=now.steady_ms, met=True)
+    return Suspicion(0, Stage.SINGLE, reach=reach, arrivals=arrivals, is_exact=True)
 
 
 def suspicion_of(progress: Progress, deaths: int, most: int, full: int, *, died: bool) -> Suspicion:
@@ -476,6 +506,28 @@ class SuspectGate:
         if partition.suspicion is not None and partition.suspicion.arrivals.meet(now):
             self._check_soon()
 
+    # --- the service dies, and the sidecar lives --------------------------------------------------------------------
+
+    def died(self, partition: PartitionState, record: Record, now: Now) -> bool:
+        """Suspect a record that the service had when it died; return whether it is a dead letter now.
+
+        Otherwise it is delivered again.
+        """
+        suspicion = partition.suspicion
+        if suspicion is None:
+            suspicion = partition.suspicion = exact_suspicion(now)
+        deaths, was_alone = suspicion.count_death(record.offset), suspicion.mark == record.offset
+        if not partition.closing:
+            self._file.join(partition.source)
+            self._check_soon()
+        if was_alone:
+            self._unmark(partition, suspicion)
+        if not was_alone or deaths < self._most:
+            return False
+        suspicion.suspects.clear(record.offset, comes_again=False, was_alone=True)
+        self._dead_letter(partition, record, deaths, now)
+        return True
+
     # --- the way of one record ---------------------------------------------------------------------------------------
 
     def pass_or_keep(self, partition: PartitionState, suspicion: Suspicion, record: Record, now: Now) -> bool:
@@ -484,7 +536,8 @@ class SuspectGate:
             self._check_soon()
         suspicion.arrivals.ready_at_ms = now.steady_ms
         if record.offset == suspicion.culprit:
-            self._dead_letter(partition, suspicion, record, now)
+            suspicion.culprit = None
+            self._dead_letter(partition, record, suspicion.deaths, now)
             return False
         if self._awaits_culprit(partition, suspicion, now):
             self._waiting.stop_record(partition, record)
@@ -498,12 +551,10 @@ class SuspectGate:
             suspicion.out.sent[record.offset] = now.steady_ms
         return passes
 
-    def _dead_letter(self, partition: PartitionState, suspicion: Suspicion, record: Record, now: Now) -> None:
-        suspicion.culprit = None
-        self._calls.notice("crashing-record", partition.source, suspicion.deaths, record.offset)
-        self._calls.write(
-            partition, record, dead_letter_crashing(record, suspicion.deaths, self._calls.policy(), now.wall_ms), now
-        )
+    def _dead_letter(self, partition: PartitionState, record: Record, deaths: int, now: Now) -> None:
+        self._calls.notice("crashing-record", partition.source, deaths, record.offset)
+        decision = dead_letter_crashing(record, deaths, self._calls.policy(), now.wall_ms)
+        self._calls.write(partition, record, decision, now)
         if partition.kind.under is not None:
             self._let_try(partition)  # what has awaited it
         self._check_soon()
@@ -523,7 +574,7 @@ class SuspectGate:
                 self._commit(partition)
             return False
         if suspicion.is_suspect(record.offset):
-            suspicion.suspects.add(record.offset)
+            suspicion.suspects.add(record.offset, suspicion.deaths_of(record.offset))
         return True
 
     def _send_alone(self, partition: PartitionState, suspicion: Suspicion, record: Record, now: Now) -> bool:
@@ -531,6 +582,8 @@ class SuspectGate:
             self._file.turn = None
             return True
         is_harmless = record.offset in suspicion.suspects.cleared or not suspicion.is_suspect(record.offset)
+        if is_harmless and suspicion.is_exact and partition.source not in self._file.sources:
+            return True  # its suspects are held, or wait for something else
         if is_harmless and not (suspicion.suspects.open and self._leaves_no_room(partition, now)):
             self._waiting.stop_record(partition, record)
             if record.offset not in suspicion.suspects.cleared and self._is_last(partition, suspicion):
@@ -567,9 +620,9 @@ class SuspectGate:
         A record that is to be delivered again stays a suspect, up to a limit of answers (`suspicion.TRIES`).
         """
         suspicion.out.remove(record.offset)
-        if not isinstance(outcome, NotSent | Cancelled):
+        if not isinstance(outcome, NotSent | Died | Cancelled):
             decision = decide(record, outcome, self._calls.policy(), now.wall_ms)
-            comes_again = isinstance(decision, Wait | Postpone | NackWait | RetryInPlace)
+            comes_again = isinstance(decision, Wait | Postpone | NackWait | RetryInPlace) and not suspicion.is_exact
             is_marked = suspicion.mark == record.offset
             suspicion.suspects.clear(record.offset, comes_again=comes_again, was_alone=is_marked)
         if suspicion.mark == record.offset:
@@ -606,12 +659,23 @@ class SuspectGate:
         if suspicion.stage is Stage.FRESH:
             self._let_try(partition)
             partition.suspicion = None
+        elif suspicion.is_exact and not suspicion.suspects.open:
+            self._end_exact(partition, progress)
         elif suspicion.stage is Stage.FEW:
             self._let_try(partition, suspicion.suspects.window)
         elif self._file.marking is None and (
             suspicion.is_passed(partition.offsets.first) or self._keeps_others(partition, suspicion)
         ):
             self._narrow(partition, suspicion)
+
+    def _end_exact(self, partition: PartitionState, progress: Progress) -> None:
+        """Deliver as usual again once Kafka knows that no suspect is left."""
+        if progress.deaths or progress.reach is not None:
+            self._commit(partition)
+            return
+        self._file.leave(partition.source)
+        self._let_try(partition)
+        partition.suspicion = None
 
     def _keeps_others(self, partition: PartitionState, suspicion: Suspicion) -> bool:
         """Return whether records of a queue have come before its last suspect, which is answered now."""
@@ -636,8 +700,11 @@ class SuspectGate:
     def _narrow(self, partition: PartitionState, suspicion: Suspicion) -> None:
         """End the delivery one at a time: no record that can have been in flight has crashed the service.
 
-        The records behind are delivered with less care, at stage few.
+        The records behind are delivered with less care, at stage few; where only known records were suspects, as usual.
         """
+        if suspicion.is_exact:
+            self._commit(partition)
+            return
         partition.suspicion = suspicion.narrowed(self._most, partition.offsets.first)
         self._file.leave(partition.source)
         self._let_try(partition)
@@ -658,12 +725,14 @@ class SuspectGate:
             suspicion.arrivals.begin(now)
             self._agenda.set_time(SUSPECTS, now.steady_ms + CHECK_EVERY_MS)
             self._clear_hung(partition, suspicion, now)
+            if suspicion.is_exact:
+                self._forget_done(partition, suspicion)
             if suspicion.mark is None and self._file.marking != partition.source:
                 self._take_step(partition, suspicion, now)
 
     def _clear_hung(self, partition: PartitionState, suspicion: Suspicion, now: Now) -> None:
         """Clear the records that have been with the service for long; the next ones go beside them."""
-        offsets = suspicion.out.take_hung(now)
+        offsets = suspicion.out.take_hung(self._calls.policy().hang_ms, now)
         for offset in offsets:
             suspicion.suspects.clear(offset, comes_again=False, was_alone=suspicion.mark == offset)
         self._file.hung.update((partition.source, offset) for offset in offsets)
@@ -671,6 +740,13 @@ class SuspectGate:
             self._unmark(partition, suspicion)
         elif offsets and suspicion.stage is Stage.FEW:
             self._let_try(partition)
+
+    def _forget_done(self, partition: PartitionState, suspicion: Suspicion) -> None:
+        """Forget known suspects that have ended in another way, as by an operator."""
+        for offset in [offset for offset in suspicion.suspects.open if partition.offsets.is_done(offset)]:
+            del suspicion.suspects.open[offset]
+        if not suspicion.suspects.open:
+            self._commit(partition)
 
     def _take_step(self, partition: PartitionState, suspicion: Suspicion, now: Now) -> None:
         if suspicion.stage is Stage.SINGLE and self._waiting.ready.has(partition.source):
@@ -686,6 +762,9 @@ class SuspectGate:
                 self._narrow(partition, suspicion)
             case Step.LEAVE:
                 self._file.leave(partition.source)
+                if suspicion.is_exact:
+                    self._let_try(partition)  # they need not wait for a suspect that is held, or not ready
+                    return
                 had_awaited = partition.kind.under is not None and suspicion.culprit is not None
                 if had_awaited or self._leaves_no_room(partition, now):
                     self._let_try(partition, 1)

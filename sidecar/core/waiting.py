@@ -78,9 +78,12 @@ class WaitingRecords:
         self.ready.extend(firsts)
 
     def repeat_record(self, partition: PartitionState, record: Record) -> None:
-        """Let a record go before all others of its partition: it was out, and may be delivered again at once."""
+        """Let a record go before those of its partition that were read later: it was out, and may go again at once."""
         partition.offsets.move(partition.offsets.entries[record.offset], READY)
-        self.ready.put_first((record,))
+        if partition.kind.under is None:
+            self.ready.put_in_order(record)
+        else:  # a queue is read by time
+            self.ready.put_first((record,))
 
     def delay_record(self, partition: PartitionState, entry: Entry, until_ms: int) -> None:
         """Keep a record until the steady time `until_ms`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from reconsume.sidecar.clock import now, utc
 from reconsume.sidecar.core.lane import Lane
@@ -15,10 +16,13 @@ from reconsume.sidecar.core.pace.pace import AWAY, Cause, Change, Pace, State
 from reconsume.sidecar.core.pace.refusals import Refused, hint_of, quoted
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.delivery.push.access import Access
+from reconsume.sidecar.delivery.push.deaths import DeathWatch
 from reconsume.sidecar.delivery.push.health_check import USUAL_TIMEOUT, HealthCheck
 from reconsume.sidecar.delivery.push.target import Target
 from reconsume.sidecar.printable import ago
 
+SHORT = 1.0
+"""Seconds. An outage that begins with a death of the service, and is over by then, has no line of its own."""
 QUIET = 30.0
 """Seconds between two lines about the pace, after the first: a service that flaps changes it every few seconds."""
 OUTAGES = {
@@ -78,6 +82,11 @@ class PaceMonitor:
             else {"cause": str(pace.cause), "idle_since": pace.idle_since(now().wall_ms)},
         }
 
+    def watch_deaths(self, deaths: DeathWatch) -> None:
+        """Log deaths of the service, with the number of records that it had, before the pace hears of them."""
+        deaths.at_death = self._log.service_died
+        self._log.looks_for_death = lambda: deaths.is_looking
+
     def _tick(self, moment: Now) -> None:
         for lane in self._lanes:
             lane.tick(moment)
@@ -87,6 +96,17 @@ class PaceMonitor:
             self._log.changed(change)
         if change.was is not change.state and change.state is State.OUTAGE and self._health is not None:
             self._health.watch()
+
+
+class HeldOutage(NamedTuple):
+    """The beginning of an outage that is not logged yet: its line, as of `log_change`, and when that is written."""
+
+    timer: asyncio.TimerHandle
+    began_at: float
+    """Loop time (seconds)."""
+    change: Change
+    waiting: int
+    at: int
 
 
 class PaceLog:
@@ -103,10 +123,41 @@ class PaceLog:
         """The last change that was not logged, how many records waited then, and when that was (epoch ms)."""
         self._changes = 0
         """How many were not logged."""
+        self.looks_for_death: Callable[[], bool] = lambda: False
+        """Returns whether it is being found out if the service has died."""
+        self._died_at = -SHORT
+        """Loop time (seconds) of the last death of the service."""
+        self._outage: HeldOutage | None = None
+        """The outage under way, if it may have begun with a death, and may be short."""
+
+    def service_died(self, records: int) -> None:
+        """Log a death of the service, with the number of records that it had."""
+        self._died_at = self._loop.time()
+        text = "the service died while it had %d records: no retries are used up"
+        _LOG.warning(text, records, extra={"event": "service-died", "suspects": records})
 
     def changed(self, change: Change) -> None:
         """Log a change, or keep it for the next line."""
         waiting, at = self._waiting(), now().wall_ms
+        if (held := self._outage) is not None:
+            self._outage = None
+            held.timer.cancel()
+            if change.state not in AWAY and self._died_at > held.began_at - SHORT / 10:
+                return  # the line about the death has said it all
+            self._write_or_keep(held.change, held.waiting, held.at)
+        elif change.state in AWAY and (self.looks_for_death() or self._loop.time() - self._died_at < SHORT / 10):
+            timer = self._loop.call_later(SHORT, self._end_hold)
+            self._outage = HeldOutage(timer, self._loop.time(), change, waiting, at)
+            return
+        self._write_or_keep(change, waiting, at)
+
+    def _end_hold(self) -> None:
+        if (held := self._outage) is not None:
+            self._outage = None
+            held.timer.cancel()
+            self._write_or_keep(held.change, held.waiting, held.at)
+
+    def _write_or_keep(self, change: Change, waiting: int, at: int) -> None:
         if self._quiet is None:
             log_change(change, waiting, at)
             self._quiet = self._loop.call_later(QUIET, self._end_quiet)
@@ -115,6 +166,7 @@ class PaceLog:
 
     def flush(self) -> None:
         """Log what was kept."""
+        self._end_hold()
         if self._last is not None:
             log_change(*self._last, self._changes)
             self._last, self._changes = None, 0

@@ -92,6 +92,8 @@ class Sources:
     """Records of the view's topics that were skipped, by `view` and `events`."""
     odd_verdicts: Callable[[], Mapping[str, int]] = dict
     """Answers that look like a verdict and are none, by kind (push, batch)."""
+    service_deaths: Callable[[], int] = lambda: 0
+    """How often the service died with records (push, batch)."""
     waiting: Callable[[], float] = lambda: 0.0
     """Seconds for which the instance has waited for its service, outside the group; 0 for a member."""
     restarts: Callable[[], Mapping[str, int]] = dict

@@ -281,6 +281,8 @@ class _GroupFamilies:
         yield counter("odd_requests", "Retries that asked for a delay or level out of bounds.", (), {(): odd})
         kinds = dict.fromkeys(ODD_KINDS, 0) | dict(self._sources.odd_verdicts())
         yield counter("odd_verdicts", "What looks like a verdict and is none.", ("kind",), singly(kinds))
+        deaths = self._sources.service_deaths()
+        yield counter("service_deaths", "Deaths of the service while it had records.", (), {(): deaths})
         passed = added((counters.passed_over for counters in all_counters), dict.fromkeys(self._sources.topics, 0))
         yield counter("passed_over", "Records that the group's tags do not ask for.", ("topic",), singly(passed))
         refused = sum(known.refused for known in facts)

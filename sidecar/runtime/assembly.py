@@ -69,7 +69,11 @@ def build_dispatcher(settings: Settings) -> Dispatcher:
 
 
 def build_pace_monitor(
-    settings: Settings, dispatcher: Dispatcher, runners: list[LaneRunner], credentials: ServiceCredentials
+    settings: Settings,
+    dispatcher: Dispatcher,
+    runners: list[LaneRunner],
+    credentials: ServiceCredentials,
+    delivery: Delivery,
 ) -> PaceMonitor:
     """Return the monitor of the pace. Raises ConfigError if the health URL cannot be used."""
     deliver, lanes = settings.deliver, [runner.lane for runner in runners]
@@ -79,6 +83,8 @@ def build_pace_monitor(
         access = health_access(credentials, target_of("deliver.url", deliver.url or "", deliver), health)
     pace_monitor = PaceMonitor(dispatcher.pace, lanes, health, deliver.health_timeout, access)
     dispatcher.at_close.append(pace_monitor.close)
+    if isinstance(delivery, Push | BatchPush):
+        pace_monitor.watch_deaths(delivery.deaths)
     return pace_monitor
 
 

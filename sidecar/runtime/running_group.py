@@ -124,7 +124,9 @@ class RunningGroup:
             )
             for plan in self._lane_specs(rooms)
         ]
-        self._pace_monitor = build_pace_monitor(settings, self._dispatcher, self._runners, self._service_credentials)
+        self._pace_monitor = build_pace_monitor(
+            settings, self._dispatcher, self._runners, self._service_credentials, self._delivery
+        )
         targets = PolicyTargets(self._instance, self._runners, self._dispatcher, self._delivery, speed)
         if policy.queued:
             targets.expect_queues()

@@ -76,6 +76,7 @@ def build_metric_sources(
         now=now,
         late_verdicts=lambda: delivery.fenced if isinstance(delivery, PullQueue) else 0,
         odd_verdicts=lambda: odd_verdicts_of(delivery),
+        service_deaths=lambda: delivery.deaths.count if isinstance(delivery, Push | BatchPush) else 0,
     )
 
 

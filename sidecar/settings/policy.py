@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.pace.pace import FailureEnd
-from reconsume.sidecar.core.policy import InPlace, Policy
+from reconsume.sidecar.core.policy import HUNG_MS, InPlace, Policy
 from reconsume.sidecar.settings.group_policy import agreed_values, follows_instances
 from reconsume.sidecar.settings.model import Settings
 from reconsume.topics.agreement import digest_of
@@ -33,6 +33,7 @@ def build_policy(settings: Settings, instance: str, speed: int = 1) -> Policy:
         max_reconsume_times=settings.retry.max_reconsume_times,
         # None if nothing is delivered, or if nothing is kept of a delivery.
         max_deaths=None if deliver.mode in ("relay", "spark") or deliver.broadcast else settings.retry.max_deaths,
+        hang_ms=max(HUNG_MS, deliver.timeout, *(topic.timeout or 0 for topic in settings.topics)),
         instance=instance,
         in_place=in_place_of(settings),
         nack_delay_ms=-(-settings.retry.nack_redelivery_delay // speed),

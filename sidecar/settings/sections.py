@@ -273,8 +273,9 @@ class Retry(Section):
     max_deaths: int = setting(
         3,
         (
-            "How often a record may be out while the service dies before it is put into the DLQ as the suspect, "
-            "so that it does not kill every instance in turn."
+            "At which death of the service a record that was in flight is put into the DLQ as `crashed-service`, if it "
+            "was in flight alone at that one. After a death, what was in flight is delivered one at a time; no death "
+            "uses up a retry."
         ),
         whole(1, 1000),
         in_policy=True,

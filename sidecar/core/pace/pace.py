@@ -57,7 +57,17 @@ from math import sqrt
 from typing import NamedTuple
 
 from reconsume.sidecar.core.invariant import ensure, ensure_all
-from reconsume.sidecar.core.outcome import COMMITTED, Cancelled, Committed, Failed, NotSent, Outcome, Throttled
+from reconsume.sidecar.core.outcome import (
+    COMMITTED,
+    CONNECTION_LOST,
+    Cancelled,
+    Committed,
+    Died,
+    Failed,
+    NotSent,
+    Outcome,
+    Throttled,
+)
 from reconsume.sidecar.core.record import NEVER, Now, Record
 
 FIRST_PROBE_MS = 100
@@ -383,8 +393,8 @@ class Pace:
         self.answers.silent = False
         match outcome:
             # Contract 8.1: a refused connection is an outage at once. No attempt was made, so none is lost by waiting.
-            case NotSent(reason=reason):
-                if self.limit > 0:  # in a pause, batches that were collected before come back so
+            case NotSent(reason=reason) | Died(reason=reason):
+                if reason and self.limit > 0:  # in a pause, batches that were collected before come back so
                     self._begin_outage(now, reason, Cause.UNREACHABLE)
             case Throttled(after_ms=after_ms):
                 self._slow_down(now, after_ms)
@@ -515,8 +525,8 @@ class Pace:
             return
         outage.probes = others
         match outcome:
-            case NotSent(reason=reason):
-                self._blame(Cause.UNREACHABLE, now, reason)
+            case NotSent() | Died():
+                self._blame(Cause.UNREACHABLE, now, outcome.reason or CONNECTION_LOST)
             # Without an answer the service may be gone; while it fails everything, only a success ends the outage.
             case Failed() if outcome.label != ANSWERED or (outage.slowed and not (outcome.asked or guarded)):
                 self._blame(Cause.FAILING, now, outcome.reason)
@@ -532,7 +542,7 @@ class Pace:
                 self._answered(now, took=True)
                 return
         if self.state is State.PROBING:
-            outage.slowed = outage.slowed and not isinstance(outcome, NotSent)
+            outage.slowed = outage.slowed and not isinstance(outcome, NotSent | Died)
             outage.backoff_ms = min(outage.backoff_ms * 2, outage.interval_ms if outage.slowed else LAST_PROBE_MS)
             self._enter(State.OUTAGE, now)
 

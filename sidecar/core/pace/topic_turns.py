@@ -356,6 +356,12 @@ class ReadyFlows:
         for record in reversed(records):
             self._waiting(record).records.appendleft(record)
 
+    def put_in_order(self, record: Record) -> None:
+        """Add a record before the first one of its flow that has a higher offset."""
+        records = self._waiting(record).records
+        at = next((number for number, other in enumerate(records) if other.offset > record.offset), len(records))
+        records.insert(at, record)
+
     def _waiting(self, record: Record) -> Flow:
         """Return the flow of a record that becomes ready; one that had none has a turn now, behind all others."""
         flow = self._flow(self._limits.key(record) if self._limits.topics else record.source)

@@ -71,9 +71,11 @@ class BatchPush:
         self.durations = push.durations
         """Seconds from a request to its answer: one value for each batch that was sent."""
         self.odd_verdicts = push.odd_verdicts
+        self.deaths = push.deaths
         push.render = lambda batch: render(batch.parts, batch.call)
         push.topic_of = lambda batch: batch.records[0].main_topic
         push.kind_of = lambda batch: (batch.call.path, len(batch.records).bit_length())
+        push.count_records = lambda batch: len(batch.records)
         self._push, self._render, self._limits, self._dispatcher, self._clock = push, render, limits, dispatcher, clock
         self._loop = asyncio.get_running_loop()
         self._empty = render.empty

@@ -4,8 +4,9 @@ Callbacks only; no task, future or timer belongs to a single request. The connec
 pool (`pool.py`) decides where a free connection goes, and when one has waited too long. `response_reader.py` decides
 what the answer means.
 
-Whether the request was *sent* decides what a loss means (contract 1.6): NotSent before the write, a failed attempt
-after it.
+What a loss means (contract 1.6, 1.8, 1.10): before the write, NotSent. A reset on a connection that carried a response
+says that the service did not read the request, so it is sent once more. Any other end before the head of a response is
+complete may be the death of the service; `deaths.py` finds out. Behind a complete head it is a failed attempt.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.delivery.push.batch_verdicts import WholeRefused
 from reconsume.sidecar.delivery.push.dial import REFUSED, is_refusal
-from reconsume.sidecar.delivery.push.response_reader import Interpret, Judged, ResponseReader
-from reconsume.sidecar.delivery.push.transports import has_unsent, is_secure
+from reconsume.sidecar.delivery.push.response_reader import LOST, Interpret, Judged, ResponseReader
+from reconsume.sidecar.delivery.push.transports import has_reset, has_unsent, is_secure
 
 Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
 """What was sent (a record or a batch), and the callback for its outcome."""
@@ -54,13 +55,37 @@ class Owner(Protocol):
         """Measure a delivery that was sent and ended together with its connection."""
 
     def repeat(self, delivery: Delivery, judge: Interpret, until: float) -> None:
-        """Send once more, on a new connection, what was lost on a used one without one byte of an answer."""
+        """Send once more, on a new connection, what the service did not read on a used one."""
+
+    def hung_up(self, connection: Connection) -> None:
+        """Note that the service has ended a connection that was idle, or whose response had not begun."""
+
+    def lost(self, lost: LostRequest) -> None:
+        """Find out whether the service has died with a request, and reply to it."""
 
     def due(self, delivery: Delivery) -> float:
         """Return when the answer to a request that is sent now is due (loop time)."""
 
     def admits(self, transport: asyncio.Transport) -> bool:
         """Return whether the connected peer may get records."""
+
+
+class LostRequest(NamedTuple):
+    """A request that may have been read, and whose connection has ended without a response."""
+
+    delivery: Delivery
+    judge: Interpret | None
+    until: float
+    """Loop time (seconds) by which it must be answered."""
+    was_reset: Callable[[], bool]
+    """Returns whether a reset came behind the end: then the service did not read the request. Closes the socket."""
+    otherwise: Judged = LOST
+    """The outcome if the service lives."""
+
+
+def is_never_reset() -> bool:
+    """Return that nothing more is known of the connection of a lost request."""
+    return False
 
 
 class Connection(asyncio.Protocol):
@@ -165,9 +190,13 @@ class Connection(asyncio.Protocol):
         self.answered = True
         self._owner.freed(self, delivery, outcome)
 
-    def eof_received(self) -> None:
-        """Take the end of the stream as the end of the answer. The transport closes itself."""
-        self._hung_up(whole=True)
+    def eof_received(self) -> bool:
+        """Take the end of the stream as the end of the answer.
+
+        Returns whether the transport stays open: while it is found out whether the service has died.
+        """
+        # A request that reaches a socket which its service has closed is answered by a reset, behind the end.
+        return self._hung_up(whole=True, is_reset=has_reset(self.socket))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the attempt whose answer never came, and release the parser.
@@ -180,22 +209,45 @@ class Connection(asyncio.Protocol):
         if exc is not None and not self.answered and self._reading.untouched and is_refusal(exc):
             self.fail(NotSent(REFUSED))
         else:
-            self._hung_up(whole=whole)
+            self._hung_up(whole=whole, is_reset=isinstance(exc, ConnectionResetError | BrokenPipeError))
         self._reading.close()
 
-    def _hung_up(self, *, whole: bool) -> None:
-        """End the attempt, or have it repeated if the service may have closed the connection before the request came.
+    def _hung_up(self, *, whole: bool, is_reset: bool) -> bool:
+        """End the attempt, have it repeated if the service did not read it, or have it found out what became of it.
 
-        Only a connection that has carried an answer can be one that the service was just closing. `whole`: the
-        connection ended in order.
+        `whole`: the connection ended in order. `is_reset`: the service did not read all that was sent. That says
+        something of the request only on a connection that carried an answer: until then the peer may be a proxy.
         """
         delivery = self.delivery
+        if delivery is not None and (not self.sent or self._reading.has_head):
+            self.fail(self._reading.end(whole=whole))
+            return False
+        self._owner.hung_up(self)
         if delivery is None:
             self.drop()
-        elif self.sent and self.answered and self._reading.untouched:
+        elif is_reset and self.answered and self._reading.untouched:
             self._repeat(delivery)
         else:
-            self.fail(self._reading.end(whole=whole))
+            return self._lose(delivery)
+        return False
+
+    def _lose(self, delivery: Delivery) -> bool:
+        """Have it found out whether the service has died; return whether the transport stays open until then."""
+        self._owner.ended(self, delivery, LOST)
+        self._owner.gone(self)
+        self.delivery, self.sent = None, False
+        stays = self._transport is not None and self.answered and self._reading.untouched
+        was_reset = self._end_lost if stays else is_never_reset
+        self._owner.lost(LostRequest(delivery, self._reading.judge, self.deadline, was_reset))
+        if not stays:
+            self.drop()
+        return stays
+
+    def _end_lost(self) -> bool:
+        """Close a connection that has ended in order; return whether a reset has come behind that."""
+        is_reset = has_reset(self.socket)
+        self.drop()
+        return is_reset
 
     def _repeat(self, delivery: Delivery) -> None:
         self.delivery, self.sent = None, False

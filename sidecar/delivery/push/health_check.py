@@ -10,7 +10,7 @@ import logging
 import random
 from collections.abc import Callable
 
-from reconsume.sidecar.core.outcome import COMMITTED, Cancelled, Failed, NotSent, Outcome
+from reconsume.sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Cancelled, Died, Failed, NotSent, Outcome
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.delivery.push.access import Access
@@ -92,8 +92,8 @@ class HealthCheck:
         if self._closed or isinstance(outcome, Cancelled):
             return
         self._timer = self._loop.call_later(ASK_EVERY * random.uniform(0.9, 1.1), self._ask)
-        if isinstance(outcome, NotSent | Failed):
-            self._fails(outcome.reason, now)
+        if isinstance(outcome, NotSent | Failed | Died):
+            self._fails(outcome.reason or CONNECTION_LOST, now)
         else:
             self._told = ""
             self._pace.healthy(now)

@@ -16,12 +16,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
-from reconsume.sidecar.core.outcome import CANCELLED, Cancelled, NotSent, Outcome
+from reconsume.sidecar.core.outcome import CANCELLED, Outcome
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.delivery.push.connection import Connection, Wanted
-from reconsume.sidecar.delivery.push.response_reader import LOST, Judged
 from reconsume.sidecar.delivery.push.transports import unacknowledged
 from reconsume.sidecar.open_files import is_short, limit
 
@@ -125,11 +124,6 @@ class NewConnectionLimit:
             self._new.append(self._dial(self.waiting.popleft()))
         if self.waiting:
             self._look_later()
-
-
-def reply_to_repeated(reply: Callable[[Any, Any, Now], None], what: Any, outcome: Judged, now: Now) -> None:
-    """Reply to a request that was sent before: where the repeated one is not sent, the first one is the attempt."""
-    reply(what, LOST if isinstance(outcome, NotSent | Cancelled) else outcome, now)
 
 
 def is_new(connection: Connection, now: float) -> bool:

@@ -19,10 +19,11 @@ from reconsume.sidecar.core.record import Now, Partition, Record
 from reconsume.sidecar.delivery.push.access import Access
 from reconsume.sidecar.delivery.push.answer_room import AnswerRoom
 from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, read_envelope_answer
-from reconsume.sidecar.delivery.push.connection import Connection, Delivery, Wanted
+from reconsume.sidecar.delivery.push.connection import Connection, Delivery, LostRequest, Wanted, is_never_reset
+from reconsume.sidecar.delivery.push.deaths import DeathWatch, PoolCalls
 from reconsume.sidecar.delivery.push.delivery_log import NoMemory, log_deliveries, logs_deliveries
 from reconsume.sidecar.delivery.push.dial import dial
-from reconsume.sidecar.delivery.push.new_connections import NewConnectionLimit, reply_to_repeated
+from reconsume.sidecar.delivery.push.new_connections import NewConnectionLimit
 from reconsume.sidecar.delivery.push.odd_verdicts import OddVerdicts
 from reconsume.sidecar.delivery.push.request import Render, with_time_left
 from reconsume.sidecar.delivery.push.response_reader import Interpret, Judged, Plain, ResponseReader
@@ -47,6 +48,8 @@ LOOK_EVERY = 0.05
 PATIENT_FROM = 8
 """Connections from which on an answer is passed on two turns of the loop later. With fewer, each answer would cost two
 more wake-ups (10 us), and a close in that moment costs a request or two, which are repeated."""
+LONGEST_IDLE = 60.0
+"""Seconds for which an idle connection is kept at most, whatever the service says."""
 GRAIN = 0.001
 """Seconds that the loop's clock may be behind: it counts milliseconds, and stands still while callbacks run. A check
 comes so much later, or a timeout would end before its time."""
@@ -102,6 +105,10 @@ class Push:
         self._idle: list[Connection] = []
         self._outdated: set[Connection] = set()
         """Connections with former credentials, which end with the request that they carry."""
+        self.count_records: Callable[[Any], int] = lambda _what: 1
+        """Returns how many records a delivery carries. Whoever calls `post` sets it too."""
+        calls = PoolCalls(self._open_connections, self._reply, self.repeat, lambda what: self.count_records(what))
+        self.deaths = DeathWatch(self._loop, target, settings.connect_timeout_ms / 1000, calls)
         self._answers: list[tuple[Connection, Delivery, Judged]] = []
         """Answers that are passed on two turns later."""
         self._new_connections = NewConnectionLimit(self._loop, clock, self._dial)
@@ -116,7 +123,7 @@ class Push:
         self._record_render.set_timeout(ms)
         self._shortest = min((self._timeout, *self._own_timeouts.values()))
         self._connect_timeout = min(self._settings.connect_timeout_ms / 1000, self._shortest)
-        self._look_every = min(LOOK_EVERY, self._shortest / 4, self._idle_time / 4)
+        self._look_every = min(LOOK_EVERY, self._shortest / 4, self._settings.idle_ms / 4000)
         if self._timer is not None:  # a deadline may come before the next check now
             self._timer.cancel()
             self._look_later(self._time())
@@ -227,21 +234,48 @@ class Push:
                 path = self.sent(records[0]).path
                 log_deliveries(records, path, connection.status, (now - connection.began) * 1000)
 
-    def repeat(self, delivery: Delivery, judge: Interpret, until: float) -> None:
-        """Send once more, on a new connection, what was lost on a used one without a byte of an answer.
+    def repeat(self, delivery: Delivery, judge: Interpret | None, until: float) -> None:
+        """Send once more, on a new connection, what the service did not read on a used one.
 
-        The service has probably closed it before it read the request, as after so many requests or at a reload. That is
-        no second attempt; Go's client does the same for a request with an `Idempotency-Key`.
+        It has closed that one before, as after so many requests or at a reload, or it has died. That is no second
+        attempt.
         """
         what, reply = delivery
-        again = (what, partial(reply_to_repeated, reply))
         if self._closed:
-            self._loop.call_soon(lambda: again[1](what, CANCELLED, self.clock()))
+            self._loop.call_soon(lambda: reply(what, CANCELLED, self.clock()))
             return
+        second = (what, partial(self._repeated_ended, reply))
         request = with_time_left(self.render(what), round((until - self._time()) * 1000))
         if self._add_lines is not None:
             request = self._add_lines(request)
-        self._new_connections.open(Wanted(again, request, judge, until))
+        self._new_connections.open(Wanted(second, request, judge, until))
+
+    def _repeated_ended(self, reply: Callable[[Any, Any, Now], None], what: Any, judged: Judged, now: Now) -> None:
+        """Reply to a request that was sent twice, or find out whether the service has died."""
+        if isinstance(judged, NotSent):
+            self.deaths.add_lost(LostRequest((what, reply), None, 0.0, is_never_reset, judged))
+        else:
+            reply(what, judged, now)
+
+    def hung_up(self, connection: Connection) -> None:
+        """Note that the service has ended a connection that was idle, or whose response had not begun."""
+        if connection in self._all:
+            self.deaths.note_end(connection)
+
+    def lost(self, lost: LostRequest) -> None:
+        """Find out whether the service has died with a request, and reply to it."""
+        self.deaths.add_lost(lost)
+
+    def _note_kept_for(self, seconds: int) -> None:
+        """Use no connection again that the service may be about to close: it closes idle ones after so many seconds."""
+        # Contract 1.8: less a second, which a request may need on its way; of a very short time less a half.
+        self._idle_time = min(LONGEST_IDLE, max(seconds - 1, seconds / 2))
+
+    def _open_connections(self) -> list[Connection]:
+        return [connection for connection in self._all if connection.task is None]
+
+    def _reply(self, delivery: Delivery, judged: Judged) -> None:
+        delivery[1](delivery[0], judged, self.clock())
 
     def gone(self, connection: Connection) -> None:
         """Forget a connection. A second call is harmless."""
@@ -300,7 +334,7 @@ class Push:
             if delivery is not None and delivery[0] is not None:  # None: a question of ours, not a record
                 self.odd_verdicts.note(kinds, self.topic_of(delivery[0]))
 
-        reading = ResponseReader(self._rules, self.clock, self._plain, note, self._room)
+        reading = ResponseReader(self._rules, self.clock, self._plain, note, self._room, self._note_kept_for)
         connection = Connection(self, reading, now + self._connect_timeout)
         connection.hold(wanted.delivery, wanted.request, wanted.until, wanted.judge)
         connection.began = now
@@ -312,7 +346,7 @@ class Push:
 
     async def _connect(self, connection: Connection) -> None:
         context = None if self._access is None else self._access.context()
-        reason = await dial(self._loop, self._target, connection, context)
+        reason = await self.deaths.reach() or await dial(self._loop, self._target, connection, context)
         if reason:
             connection.task = None  # else it would cancel itself
             if reason == USED_UP and (wanted := connection.take_back()) is not None:

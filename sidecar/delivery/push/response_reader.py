@@ -6,6 +6,7 @@ that came before, byte for byte, is not parsed again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -45,9 +46,11 @@ LONGEST_PLAIN = 512
 PLAIN_REMEMBERED = 32
 
 HTML_TYPE = b"text/html"
+KEEP_ALIVE = b"keep-alive"
+KEPT_FOR = re.compile(rb"\btimeout\s*=\s*(\d{1,6})\b", re.IGNORECASE)
 FRAMING = (b"content-length", b"transfer-encoding")
 DECIDING = (VERDICT, RETRY_AFTER, CONTENT_ENCODING, LOCATION)
-LENGTHS = frozenset(map(len, (CONTENT_TYPE, *DECIDING, *FRAMING)))
+LENGTHS = frozenset(map(len, (CONTENT_TYPE, KEEP_ALIVE, *DECIDING, *FRAMING)))
 
 LOST = Failed(CONNECTION_LOST, "the service closed the connection before its answer was complete", "broken_answer")
 BROKEN = Failed("broken-answer", "the answer is not HTTP/1.1", "broken_answer")
@@ -63,6 +66,10 @@ Plain: TypeAlias = dict[bytes, Judged]
 """Whole answers that were judged by their status alone, each with its judgement. All connections of a pool share them.
 At the start of a message, what a parser makes of one read depends on its bytes alone. So the same bytes in one read
 mean the same again. Most services answer most requests with the same bytes (the `Date` changes once a second)."""
+
+
+def ignore(_seconds: int) -> None:
+    """Do nothing with what a response says of its connection."""
 
 
 def forget(_kinds: tuple[str, ...]) -> None:
@@ -81,6 +88,7 @@ class ResponseReader:
         "_framed",
         "_head",
         "_html",
+        "_note_kept_for",
         "_noted",
         "_odd",
         "_outcome",
@@ -107,12 +115,14 @@ class ResponseReader:
         plain: Plain,
         odd: Callable[[tuple[str, ...]], None],
         room: AnswerRoom | None = None,
+        note_kept_for: Callable[[int], None] = ignore,
     ) -> None:
+        """`note_kept_for`: called with the seconds after which the service closes an idle connection, if it says so."""
         self._rules = rules
         self._room, self._taken = room, 0
         self._clock = clock
         self._plain = plain
-        self._odd = odd
+        self._odd, self._note_kept_for = odd, note_kept_for
         self._parser: Any = httptools.HttpResponseParser(self)
         self.judge: Interpret = verdict_from_response
         """Reads the next answer. For an envelope or a batch it knows what was sent."""
@@ -138,6 +148,11 @@ class ResponseReader:
     def untouched(self) -> bool:
         """Whether no byte of the next answer has come."""
         return self._received == 0
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the head of the next answer is complete."""
+        return self._status >= 200
 
     def feed(self, data: bytes) -> Judged | None:
         """Read on. Return the outcome once the answer is complete, broken or too long, else None. Never raises.
@@ -180,7 +195,7 @@ class ResponseReader:
         self._give_back()
         # Parser and reader refer to each other, and would wait for the cycle collector.
         self._parser = None
-        self._odd = forget
+        self._odd, self._note_kept_for = forget, ignore
 
     def _outcome_of_unfinished(self, data: bytes, size: int) -> Judged | None:
         """Return the outcome of an answer that is longer than it may be, else None.
@@ -253,6 +268,8 @@ class ResponseReader:
             self._framed = True
         elif small == CONTENT_TYPE:
             self._type = self._type or value
+        elif small == KEEP_ALIVE and (said := KEPT_FOR.search(value)):
+            self._note_kept_for(int(said[1]))
         if small in DECIDING or (small == CONTENT_TYPE and self._rules.bodies and is_json(value)):
             self._noted.append((small, value))
 

@@ -49,10 +49,9 @@ class PushSettings(msgspec.Struct, frozen=True):
     """Statuses that ask for time. 503 with Retry-After always does."""
     connect_timeout_ms: int = 5_000
     """A connection on loopback is made at once or not at all. Waiting for `timeout_ms` would hide an outage."""
-    idle_ms: int = 1_500
-    """How long an idle connection is kept. Services close theirs after 2 to 5 s (gunicorn 2, Node 5, uvicorn 5). A
-    request that is written while the close is on its way is lost. It would count as an attempt that the service never
-    saw."""
+    idle_ms: int = 4_000
+    """How long an idle connection is kept where the service does not say how long it keeps it (contract 1.8). Node and
+    uvicorn close theirs after 5 s. Where one does so earlier, a request may cross that: it is sent once more."""
     batch_size: int = 1
     """Records in one request at most."""
     reserved: int = 0

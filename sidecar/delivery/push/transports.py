@@ -1,8 +1,9 @@
-"""What a transport says of itself: whether it is TLS, and how much of what was written has not left."""
+"""What a transport says of itself: whether it is TLS, was reset, and how much of what was written has not left."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import socket
 import struct
@@ -37,3 +38,16 @@ def unacknowledged(own: socket.socket | None) -> int:
     except OSError:
         return 0
     return int(struct.unpack("i", size)[0])
+
+
+def has_reset(own: socket.socket | None) -> bool:
+    """Return whether the peer's kernel has refused what was written: its process had closed the socket.
+
+    Behind the end of the stream no read reports that. Asking takes the error from the socket.
+    """
+    if own is None:
+        return False
+    try:
+        return own.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in (errno.EPIPE, errno.ECONNRESET)
+    except OSError:
+        return False

@@ -14,7 +14,17 @@ from msgspec.structs import replace
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
-from reconsume.sidecar.core.outcome import Cancelled, Committed, Expired, Failed, NotSent, Outcome, Rejected, label_of
+from reconsume.sidecar.core.outcome import (
+    Cancelled,
+    Committed,
+    Died,
+    Expired,
+    Failed,
+    NotSent,
+    Outcome,
+    Rejected,
+    label_of,
+)
 from reconsume.sidecar.core.ports import Delivery, Reply
 from reconsume.sidecar.core.record import Now, Partition, Record
 from reconsume.sidecar.observability.tracing.context import before_of, handed_on, mark, origin_of, within
@@ -34,7 +44,7 @@ class Attempts:
 
         def ended(_sent: Record, outcome: Outcome, now: Now) -> None:
             # These are no attempts. A span that never ends is never exported.
-            if not isinstance(outcome, NotSent | Cancelled):
+            if not isinstance(outcome, NotSent | Died | Cancelled):
                 if not isinstance(outcome, Committed) and record.headers is not None:
                     mark(record.headers, span)
                 end(span, outcome)

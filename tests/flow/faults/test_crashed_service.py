@@ -1,6 +1,6 @@
-"""A record that kills: its service alone, or service and sidecar together, as a pod that runs out of memory does.
+"""A record that kills service and sidecar together, as a pod that runs out of memory does.
 
-In the second case nobody is left to count the attempt; the successors find the record by the marks in the progress.
+Nobody is left to count the death; the successors find the record by the marks in the progress.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.proof.evidence import collect
 from tests.support.proof.ledger import TOOK
 from tests.support.proof.quiet import await_quiet
 from tests.support.rings import inner
-from tests.support.service.behaviours import FAIL, HANG, OK, Answer, Behaviour, Request
+from tests.support.service.behaviours import FAIL, HANG, Answer, Behaviour, Request
 from tests.support.service.service import Service
 from tests.support.sidecar.process import SidecarProcess
 from tests.support.sidecar.scene import KAFKA, SOON
@@ -188,33 +188,3 @@ def test_a_slow_record_that_is_out_while_its_pod_is_killed_twice_is_delivered_in
     pod.sidecar.stop()
     report = check(collect(pod.group, pod.service.ledger))
     assert (report.committed, report.dead_lettered, report.waiting) == (RECORDS, 0, 0)
-
-
-def test_a_record_that_kills_its_service_alone_is_retried_and_then_dead_lettered(
-    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
-) -> None:
-    """The sidecar lives and sees the connection end without an answer: an attempt (contract 1.10). One at a time, or
-    the death of the service would cut others, unread."""
-    dying = threading.Event()
-
-    def dies(request: Request) -> Behaviour:
-        if request.value != CULPRIT:
-            return OK
-        dying.set()
-        return HANG
-
-    group = create_group(new_group())
-    service = start_service(dies)
-    alone = {**CONFIG, "deliver": {"concurrency": 1}}
-    pod = Pod(group, service, start_sidecar(group, service.url, overrides=alone))
-    produce_orders(group)
-    for _ in range(3):  # the first attempt and two retries
-        assert dying.wait(SOON), "the poison never comes"
-        dying.clear()
-        service.down()
-        service.up()
-    await_quiet(group, QUIET_WITHIN)
-    pod.sidecar.stop()
-    report = check(collect(group, service.ledger))
-    assert (report.committed, report.waiting, report.retries) == (RECORDS - 1, 0, 2)
-    assert pod.reasons() == [(CULPRIT, b"connection-lost", b"2")]

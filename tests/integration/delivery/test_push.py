@@ -78,7 +78,7 @@ def test_no_whole_answer_is_a_failed_attempt_and_the_end_of_the_connection(behav
     assert isinstance(first, Failed)
     assert (first.reason, first.label) == (reason, "broken_answer")
     assert found[1] is COMMITTED
-    assert service.connections == 2
+    assert service.carrying == 2
 
 
 @pytest.mark.parametrize("behaviour", [stub.close_mid, stub.close_mid_chunk, stub.endless_body, stub.head_then_hang])

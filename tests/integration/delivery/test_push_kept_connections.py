@@ -6,7 +6,7 @@ import asyncio
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -62,21 +62,64 @@ def test_connections_that_end_behind_an_answer_cost_no_attempt(count: int, at_on
 TIME_LEFT = re.compile(rb"Reconsume-Timeout: ([0-9]+)\r\n")
 
 
-def test_a_lost_request_on_a_used_connection_is_sent_once_more_and_counts_once() -> None:
-    """Given a service that closes on the second request, then it comes again, with the time that is left of it."""
-    found, service = outcomes([stub.ok, stub.close_before, stub.ok], count=2)
-    assert found == [COMMITTED, COMMITTED]
-    first, repeated = (TIME_LEFT.split(request) for request in service.requests[1:])
+@pytest.mark.parametrize("transport", ["TCP", "Unix"])
+def test_a_request_that_the_service_did_not_read_on_a_used_connection_is_sent_once_more(
+    transport: str, tmp_path: Path
+) -> None:
+    """Given a service that closes on a request in its buffer, then the same bytes come on a fresh connection."""
+    path = tmp_path / "app.sock" if transport == "Unix" else None
+    with StubService([stub.ok_then_leaves_the_next_unread, stub.ok], path) as service:
+
+        async def work() -> None:
+            push = a_push(service.url)
+            assert await deliver(push, a_record(0)) is COMMITTED
+            assert await deliver(push, a_record(1)) is COMMITTED
+            push.close()
+
+        run(work)
+        assert len(service.requests) == 2
+        assert service.connections == 2
+
+
+def test_a_request_that_was_read_is_not_sent_again() -> None:
+    """Given a handler that throws, and so ends its connection in order, then each attempt is one execution."""
+    found, service = outcomes([stub.ok, stub.close_before, stub.ok], count=3)
+    assert found == [COMMITTED, LOST, COMMITTED]
+    assert len(service.requests) == 3
+
+
+def test_a_request_on_a_fresh_connection_is_not_sent_again_even_after_a_reset() -> None:
+    """Given a peer that resets the first request of each connection, then it may be a proxy, and the attempt fails."""
+    found, service = outcomes([stub.resets, stub.ok], count=2)
+    assert found == [LOST, COMMITTED]
+    assert len(service.requests) == 2
+
+
+def test_a_request_that_is_reset_twice_is_one_failed_attempt() -> None:
+    """Given a service that resets what it has read, then the request is sent twice, and one attempt is counted."""
+    found, service = outcomes([stub.ok, stub.resets, stub.resets, stub.ok], count=3)
+    assert found == [COMMITTED, LOST, COMMITTED]
+    first, repeated = (TIME_LEFT.split(request) for request in service.requests[1:3])
     assert (first[0], first[2]) == (repeated[0], repeated[2])
     assert 0 < int(repeated[1]) <= int(first[1]) == 10_000
-    assert service.connections == 2
-
-
-def test_a_request_that_is_lost_twice_is_a_failed_attempt() -> None:
-    """Given a record whose handler always ends the connection, then it is sent twice, and one attempt is counted."""
-    found, service = outcomes([stub.ok, stub.close_before, stub.close_before, stub.ok], count=3)
-    assert found == [COMMITTED, LOST, COMMITTED]
     assert len(service.requests) == 4
+
+
+@pytest.mark.parametrize(("said", "connections"), [("timeout=1, max=100", 2), ("timeout=60", 1), ("max=100", 1)])
+def test_a_connection_is_not_used_again_when_the_service_is_about_to_close_it(said: str, connections: int) -> None:
+    """Given `Keep-Alive: timeout=1`, then a connection that was idle for 0.7 s gets no further request."""
+    with StubService([stub.answer(200, f"Keep-Alive: {said}")]) as service:
+
+        async def work() -> None:
+            push = a_push(service.url)
+            assert await deliver(push, a_record(0)) is COMMITTED
+            idle_until = asyncio.get_running_loop().time() + 0.7
+            await settled(lambda: asyncio.get_running_loop().time() >= idle_until)
+            assert await deliver(push, a_record(1)) is COMMITTED
+            push.close()
+
+        run(work)
+        assert service.connections == connections
 
 
 @pytest.mark.parametrize("behaviour", [stub.close_mid_head, stub.close_mid_json, stub.hang])
@@ -115,27 +158,7 @@ def test_a_408_that_ends_a_used_connection_is_no_answer_to_the_record(
     assert len(service.requests) == requests
 
 
-def test_a_record_that_ends_its_service_is_an_attempt() -> None:
-    """Given a service that is gone behind the lost request, then it was sent all the same, and is a failure."""
-    listeners: list[Callable[[], None]] = []
-
-    def dies(talk: Talk) -> bool:
-        listeners[0]()
-        return False
-
-    with StubService([stub.ok, dies]) as service:
-        listeners.append(service.stop_listening)
-
-        async def work() -> None:
-            push = a_push(service.url)
-            assert await deliver(push, a_record(0)) is COMMITTED
-            assert await deliver(push, a_record(1)) == LOST
-            push.close()
-
-        run(work)
-
-
-ENDS = {"it closes": stub.close_before, "a 408 crosses it": stub.raw(GOODBYE, keep=False)}
+ENDS = {"a reset": stub.resets, "a 408 crosses it": stub.raw(GOODBYE, keep=False)}
 
 
 @pytest.mark.parametrize("end", ENDS)

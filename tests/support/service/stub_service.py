@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -110,6 +111,19 @@ def head_then_hang(talk: Talk) -> bool:
     return hang(talk)
 
 
+def ok_then_leaves_the_next_unread(talk: Talk) -> bool:
+    """Answer, and close the connection once the next request has come, without reading it."""
+    talk.say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    talk.connection.recv(1, socket.MSG_PEEK)
+    return False
+
+
+def resets(talk: Talk) -> bool:
+    """End the connection by a reset, though the request was read."""
+    talk.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    return False
+
+
 class StubService:
     """The service: a port of its own on loopback, or a Unix socket, as long as the block."""
 
@@ -134,7 +148,8 @@ class StubService:
         self._threads: list[threading.Thread] = []
         self._open: list[socket.socket] = []
         self.requests: list[bytes] = []
-        self.connections = 0
+        self.connections = self.carrying = 0
+        """Connections that were accepted, and those of them that have carried a request."""
 
     def __enter__(self) -> StubService:
         self._listener.bind(("127.0.0.1", 0) if self._socket_path is None else str(self._socket_path))
@@ -191,9 +206,12 @@ class StubService:
             if secure is None:
                 return
             connection = secure
+        has_carried = False
         with connection, suppress(OSError):  # the client may leave at any time
             while (request := read_request(connection, body=not self._early)) is not None:
                 behave = self._next(request)
+                self.carrying += not has_carried
+                has_carried = True
                 if not behave(Talk(connection, request, self._leaving)):
                     return
 

@@ -133,6 +133,7 @@ class World:
                 holds_since=lambda: [START.wall_ms - 3_000] * self.told.get("holds", 0),
                 view_lag=lambda: self.told.get("view_lag"),
                 bad_view_records=lambda: {"view": self.told.get("bad_view_records", 0)},
+                service_deaths=lambda: self.told.get("service_deaths", 0),
                 odd_verdicts=lambda: {"unknown-id": self.told.get("odd_verdicts", 0)},
                 waiting=lambda: self.told.get("waiting", 0),
                 loop_errors=lambda: {"sidecar": self.told.get("loop_errors", 0)},

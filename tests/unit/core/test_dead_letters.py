@@ -36,7 +36,7 @@ def test_the_end_of_a_lease_has_a_reason_and_no_text() -> None:
 
 
 def test_a_record_that_crashed_its_pods_says_how_often() -> None:
-    reason = "crashed-service: service and sidecar died 3 times in a row"
+    reason = "crashed-service: it was with the service at 3 deaths of it, and alone at the last one"
     assert dead_letter_crashing(OLD, 3, policy(), LATER) == DeadLetter(last(reason), "crashed-service", 4)
 
 

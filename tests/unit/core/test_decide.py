@@ -24,6 +24,7 @@ from reconsume.sidecar.core.outcome import (
     LABELS,
     NACKED,
     OUTCOME_NAMES,
+    Died,
     Failed,
     NotSent,
     Outcome,
@@ -229,7 +230,7 @@ def test_hops_are_never_early_and_always_end(table: tuple[int, ...], delay: int,
 
 def test_every_outcome_has_a_name_in_the_metrics() -> None:
     outcomes: list[Outcome] = [COMMITTED, HTTP, Rejected("x"), Throttled(1), Postponed(1), NotSent("x"), CANCELLED]
-    outcomes.append(Failed("timeout", label="timeout"))
+    outcomes += [Failed("timeout", label="timeout"), Died()]
     assert {label_of(outcome) for outcome in outcomes} | {"broken_answer"} == set(OUTCOME_NAMES)
     assert set(LABELS.values()) < set(OUTCOME_NAMES)
 

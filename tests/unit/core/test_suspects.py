@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.outcome import COMMITTED, Throttled
 from reconsume.sidecar.core.pace.rates import TopicTerms
+from reconsume.sidecar.core.policy import HUNG_MS
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Now, Partition
 from reconsume.sidecar.core.suspects import (
     FEWEST,
-    HUNG_MS,
     IDLE_MS,
     MOST,
     QUIET_MS,
@@ -106,7 +106,7 @@ def test_only_as_many_records_are_suspects_as_the_window_holds() -> None:
     found = Suspicion(1, Stage.FEW, suspects=Suspects(2), reach=Reach(known=9))
     for offset in (10, 11):
         assert found.is_suspect(offset)
-        found.suspects.add(offset)
+        found.suspects.add(offset, 1)
     assert not found.is_suspect(12)
     assert found.is_suspect(11), "it has not been cleared"
 
@@ -115,16 +115,16 @@ def test_without_a_reach_as_many_go_alone_as_two_windows_hold() -> None:
     found = Suspicion(2, Stage.SINGLE, suspects=Suspects(2))
     for offset in range(4):
         assert found.is_suspect(offset)
-        found.suspects.add(offset)
+        found.suspects.add(offset, 1)
     assert not found.is_suspect(4)
 
 
 def test_who_went_alone_and_was_answered_is_cleared_and_nobody_else_is() -> None:
     found = Suspects()
     for offset in (103, 104):
-        found.add(offset)
+        found.add(offset, 1)
         found.clear(offset, comes_again=False, was_alone=offset == 103)
-    assert (found.cleared, found.open) == ({103}, set())
+    assert (found.cleared, found.open) == ({103}, {})
 
 
 def test_time_clears_all_once_the_last_that_was_let_go_is_done() -> None:
@@ -184,7 +184,7 @@ def test_a_cleared_record_that_keeps_suspects_from_coming_goes_alone_again_and_c
 def said(suspicion: Suspicion) -> tuple[set[int], set[int], int]:
     """Which suspects are cleared, which are not, and how many have counted."""
     suspects = suspicion.suspects
-    return suspects.cleared, suspects.open, suspects.counted
+    return suspects.cleared, suspects.open.keys(), suspects.counted
 
 
 # --- time ------------------------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def test_together_ends_when_all_suspects_are_answered() -> None:
 
 
 def test_where_no_record_alone_was_the_cause_the_rest_goes_together_with_fewer_deaths_against_it() -> None:
-    before = Suspicion(4, Stage.SINGLE, 7, 12, mark=3, suspects=Suspects(100, 9, {3}), arrivals=Arrivals(met=True))
+    before = Suspicion(4, Stage.SINGLE, 7, 12, mark=3, suspects=Suspects(100, 9, {3: 4}), arrivals=Arrivals(met=True))
     before.reach = Reach(opening=True, opened=True)
     after = before.narrowed(3, 20)
     reach = Reach(opening=True, opened=True, known=19)
@@ -380,7 +380,10 @@ def test_a_dead_letter_says_how_often_service_and_sidecar_crashed() -> None:
     rig = taken_up(died(3, mark=0), 0)
     (entry,) = [entry for batch in rig.settle() for entry in batch.entries]
     assert isinstance(entry.decision, DeadLetter)
-    assert entry.decision.retry_state.reason == "crashed-service: service and sidecar died 3 times in a row"
+    assert (
+        entry.decision.retry_state.reason
+        == "crashed-service: it was with the service at 3 deaths of it, and alone at the last one"
+    )
 
 
 def test_the_mark_of_a_partition_that_was_stopped_meanwhile_is_taken_away_and_its_record_waits() -> None:

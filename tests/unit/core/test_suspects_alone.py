@@ -7,9 +7,9 @@ import pytest
 from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Nacked, NotSent, Outcome, Throttled
 from reconsume.sidecar.core.pace.pace import State
 from reconsume.sidecar.core.partition import FetchedRecords
+from reconsume.sidecar.core.policy import HUNG_MS
 from reconsume.sidecar.core.progress import Bounds, Progress
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.core.suspects import HUNG_MS
 from reconsume.topics.transitions import DeadLetter
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record

@@ -16,6 +16,7 @@ from reconsume.sidecar.core.outcome import (
     CANCELLED,
     COMMITTED,
     OUTCOME_NAMES,
+    Died,
     Failed,
     NotSent,
     Outcome,
@@ -43,6 +44,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     Throttled(1_000),
     Postponed(1_000),
     CANCELLED,
+    Died(),
     NotSent("connection-refused"),  # the last: an outage begins
 )
 
@@ -205,6 +207,7 @@ MOVES: dict[str, Move] = {
     "bad_headers": broken_headers,
     "odd_requests": lambda world: delivered(world, Failed("retry-asked", delay=1)),
     "odd_verdicts": told("odd_verdicts"),
+    "service_deaths": told("service_deaths"),
     "passed_over": not_wanted,
     "hops": not_due_yet,
     "forwarded": due_for_a_relay,
