@@ -35,7 +35,7 @@ class NotDelivered(Reason):
     REFUSED = "refused", "Kafka refuses a copy, a dead letter or the progress of its partition"
     UNPROVEN = "unproven", "Kafka has not yet accepted progress of the greatest length"
     HELD = "held", "an operator holds it, or the record that it waits for"
-    SUSPECT = "suspect", "Kafka must first know that it is being delivered; after crashes, one record goes at a time"
+    SUSPECT = "suspect", "Kafka must first know that it is being delivered; after deaths, one record goes at a time"
     TOPIC_RATE = "topic-rate", "the rate of its topic is used up"
     TOPIC_CONCURRENCY = "topic-concurrency", "as many records of its topic are in flight as may be"
     RATE = "rate", "the rate of the instance or the group is used up"

@@ -19,7 +19,7 @@ from reconsume.sidecar.delivery.push.access import Access
 from reconsume.sidecar.delivery.push.deaths import DeathWatch
 from reconsume.sidecar.delivery.push.health_check import USUAL_TIMEOUT, HealthCheck
 from reconsume.sidecar.delivery.push.target import Target
-from reconsume.sidecar.printable import ago
+from reconsume.sidecar.printable import ago, plural
 
 SHORT = 1.0
 """Seconds. An outage that begins with a death of the service, and is over by then, has no line of its own."""
@@ -133,8 +133,8 @@ class PaceLog:
     def service_died(self, records: int) -> None:
         """Log a death of the service, with the number of records that it had."""
         self._died_at = self._loop.time()
-        text = "the service died while it had %d records: no retries are used up"
-        _LOG.warning(text, records, extra={"event": "service-died", "suspects": records})
+        text = "the service died while it had %s: no retries are used up"
+        _LOG.warning(text, plural(records, "record"), extra={"event": "service-died", "suspects": records})
 
     def changed(self, change: Change) -> None:
         """Log a change, or keep it for the next line."""

@@ -69,7 +69,7 @@ def scripted(calls: Path) -> Callable[[Record], object]:
             case b"retry":
                 return retry(level=1)
             case b"odd":
-                return retry(level=99)
+                return retry(delay="1ms")
             case b"dead":
                 return dead_letter("bad-sku")
             case _:
@@ -223,7 +223,7 @@ def test_what_a_handler_says_decides_where_a_record_goes(spark: SparkSession, ca
             fresh=7,
             fresh_failed=4,
             writes=15,
-            odd_kinds={"level": 1},
+            odd_kinds={"delay": 1},
         )
     ]
 

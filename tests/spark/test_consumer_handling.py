@@ -186,7 +186,7 @@ def test_the_process_apart_ends_with_its_task() -> None:
         (retry(delay="90s"), "retry", True, ""),
         (retry(level=-1), "dead_letter", True, ""),
         (retry(delay="1ms"), "retry", True, "delay"),
-        (retry(level=99), "retry", True, "level"),
+        (retry(level=99), "retry", True, ""),
         (retry(delay=float("nan")), "retry", True, "delay"),
         (retry(delay=[90]), "retry", True, "verdict-error"),  # type: ignore[arg-type]
         (dead_letter("no"), "dead_letter", False, ""),

@@ -35,7 +35,7 @@ ASKED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"level": 1}, {"level": 1}),
     ({"delay": "soon", "reason": ""}, {}),
     ({"delay": "9999d"}, {}),
-    ({"level": 99}, {}),
+    ({"level": 99}, {"level": 99}),
 ]
 """What a row has in its three columns, and what a handler would have asked for."""
 

@@ -190,9 +190,7 @@ def test_a_record_that_was_retried_goes_up_the_ladder_and_then_to_the_dlq() -> N
     assert [tried.level for tried in try_batch(handle, records, RULES)] == ["30s", "1h", "dlq"]
 
 
-@pytest.mark.parametrize(
-    "fields", [{"delay": "20d"}, {"delay": 0}, {"delay": -5}, {"delay": float("inf")}, {"level": 99}]
-)
+@pytest.mark.parametrize("fields", [{"delay": "20d"}, {"delay": 0}, {"delay": -5}, {"delay": float("inf")}])
 def test_a_number_that_is_not_allowed_is_replaced_by_the_ladder_and_odd(fields: dict[str, Any]) -> None:
     [tried] = try_batch(lambda _: retry(**fields), [record()], RULES, now=NOW)
     assert tried == Tried(retry(**fields), "retry-asked", "30s", NOW + timedelta(seconds=30), odd=True)

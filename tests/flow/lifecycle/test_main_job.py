@@ -162,7 +162,7 @@ def test_an_answer_that_says_commit_spends_nothing(run: Run, case: str) -> None:
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        ("level-minus-one", b"retry-asked"),
+        ("level-minus-one", b"dead-letter-asked"),
         ("dead-letter", b"bad-sku"),
         ("dead-letter-in-body", b"bad-tax"),
         ("status-422", b"http-422"),

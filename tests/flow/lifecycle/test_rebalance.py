@@ -136,7 +136,13 @@ def test_a_rebalance_names_the_delivery_that_it_waits_for_and_other_partitions_d
 ) -> None:
     group = create_group(new_group(), PARTITIONS)
     joined = second_joins(group, start_service, start_sidecar, {"lock_timeout": "30s"})
-    hand_over = joined.first.until(lambda: joined.first.status()["hand_over"], 20, "a rebalance waits")
+
+    def waits_for_deliveries() -> dict[str, Any] | None:
+        shown: dict[str, Any] | None = joined.first.status()["hand_over"]
+        return shown if shown is not None and shown["in_flight"] else None
+
+    hand_over = joined.first.until(waits_for_deliveries, 20, "a rebalance waits for deliveries")
+    assert hand_over is not None
     ids = {delivery.id for delivery in joined.service.ledger.deliveries() if delivery.answered is None}
     assert 0 < hand_over["in_flight"] <= HELD, "what stays does not wait"
     assert hand_over["oldest_id"] in ids

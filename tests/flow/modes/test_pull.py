@@ -233,7 +233,7 @@ def test_reconsume_later_waits_by_delay_level_or_ladder(run: Run, case: str, lev
     assert second.received >= first.answered + delay - GRAIN
 
 
-@pytest.mark.parametrize(("case", "reason"), [("level-minus-one", b"retry-asked"), ("dead-letter", b"bad-sku")])
+@pytest.mark.parametrize(("case", "reason"), [("level-minus-one", b"dead-letter-asked"), ("dead-letter", b"bad-sku")])
 def test_a_record_that_is_refused_for_good_is_dead_at_once(run: Run, case: str, reason: bytes) -> None:
     (dead,) = run.dead(case)
     assert (dead.times, dead.ours[wire.RETRY_REASON]) == (0, reason)

@@ -28,7 +28,7 @@ CASES = {
     "level-9": "retry; level=9",
     "no-delay": "retry; delay=soon",
 }
-ODD = ("short", "far", "level-9")
+ODD = ("short", "far")
 """What is out of bounds; what cannot be read at all is as if it were not said."""
 
 

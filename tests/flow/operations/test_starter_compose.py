@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import yaml
 from confluent_kafka import KafkaException
 
-from reconsume.sidecar.deploy.container import FILE
+from reconsume.sidecar.deploy.container import FILE, FOLDER
 from tests.flow.conftest import FreshGroup
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics
@@ -41,7 +41,7 @@ def services_of(group: GroupTopics, port: int, folder: Path) -> Mapping[str, Any
 
 def command_of(service: Mapping[str, Any], folder: Path) -> list[str]:
     """The command, with this machine's programs and files in place of the image's."""
-    first, *words = (word.replace(FILE, str(folder / "reconsume.yaml")) for word in service["command"])
+    first, *words = (word.replace(f"{FOLDER}/{FILE}", str(folder / "reconsume.yaml")) for word in service["command"])
     return [*PROGRAMS.get(first, (sys.executable, "-m", "reconsume.sidecar", first)), *words]
 
 

@@ -32,6 +32,7 @@ def test_a_received_record_carries_all_that_the_envelope_does(api: PullApi) -> N
     assert one.pop("times") == 2
     assert one.pop("redrives") == 1
     assert one.pop("nacks") == 0
+    assert "T" in one.pop("expires_at")
     assert one.pop("idempotency_key") == "billing/orders:0:7/1"
     assert base64.b64decode(one.pop("key_base64")) == b"\x00k"
     assert one.pop("value_base64") is None

@@ -101,7 +101,7 @@ def test_a_retry_in_place_writes_nothing_and_a_success_after_it_tells_nothing() 
         (Failed("retry-asked", asked=True, level=2), 5_000),
         (Failed("retry-asked", asked=True, level=18), 30_000),
         (Failed("retry-asked", asked=True, level=0), INTERVAL),
-        (Failed("retry-asked", asked=True, level=99), INTERVAL),
+        (Failed("retry-asked", asked=True, level=99), 30_000),
     ],
 )
 def test_a_wait_that_the_service_asks_for_is_brought_within_bounds(failure: Failed, wait: int) -> None:
