@@ -269,7 +269,7 @@ class RunningGroup:
         return {
             "group": self.settings.group,
             "instance": self._instance,
-            "mode": "broadcast" if self.settings.deliver.broadcast else self.settings.deliver.mode,
+            "mode": self.settings.deliver.shown_mode,
             "state": self._state(),
             **self._membership.status(),
             **self._pace_monitor.status(),

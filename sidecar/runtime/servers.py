@@ -64,7 +64,7 @@ def build_metric_sources(
     """Return what a scrape of the metrics reads."""
     return Sources(
         group=settings.group,
-        mode="broadcast" if settings.deliver.broadcast else settings.deliver.mode,
+        mode=settings.deliver.shown_mode,
         labels=settings.labels,
         lanes=tuple(map(_lane_source, runners)),
         dispatcher=dispatcher,

@@ -480,6 +480,11 @@ class Deliver(Section):
         return MOST_REQUESTS if self.concurrency == "auto" else self.concurrency
 
     @property
+    def shown_mode(self) -> str:
+        """The mode as `/status` and `reconsume_info` name it: a broadcast is a mode of its own."""
+        return "broadcast" if self.broadcast else self.mode
+
+    @property
     def response_text(self) -> Literal["none", "problem", "body"]:
         """Which text of a failed response is kept."""
         return "problem" if self.failure_text is None or self.failure_text == "message" else self.failure_text

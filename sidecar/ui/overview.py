@@ -98,7 +98,7 @@ class Alarm(NamedTuple):
     who: str
     hold: str = ""
     text_without_key: str = ""
-    """What a reader who may not see keys is told of a hold, or of a record."""
+    """What a reader who may not see keys is told of a hold."""
     at: int = 0
     record: str = ""
 

@@ -95,18 +95,27 @@ def test_a_handler_that_throws_is_a_failure_and_runs_once_an_attempt(java: bool,
 
 @pytest.mark.parametrize("prefork", [False, True], ids=["a listener each", "one listener"])
 def test_of_four_workers_the_one_that_ends_takes_only_its_own(prefork: bool, tmp_path: Path) -> None:
-    """Given idle connections to it too, then this is a death though the service can be reached. Where a busy machine
-    lets these end more than 5 ms apart, it is a failure of the record that was the cause, and of no other."""
-    with MortalService(tmp_path, workers=4, restart_after=30, prefork=prefork) as service:
+    """Given idle connections to it too, then this is a death though the service can be reached.
 
-        async def work(push: Push) -> None:
-            assert set(await together(push, *["slow"] * 24)) == {COMMITTED}
-            found = await together(push, "exit", *["slow"] * 11)
-            assert isinstance(found[0], Died | Failed)
-            assert COMMITTED in found
-            assert set(found) <= {COMMITTED, found[0]}
+    A busy kernel may end them more than 5 ms apart, or take a probe into the backlog of the dead worker: then it is a
+    failure of the cause alone, or an outage. So there are five tries, and in each of them no other record pays.
+    """
+    found: list[Outcome] = []
 
-        on(service.url, work)
+    async def work(push: Push) -> None:
+        assert set(await together(push, *["slow"] * 24)) == {COMMITTED}
+        found[:] = await together(push, "exit", *["slow"] * 11)
+
+    for number in range(5):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with MortalService(folder, workers=4, restart_after=30, prefork=prefork) as service:
+            on(service.url, work)
+        assert COMMITTED in found
+        assert set(found) <= {COMMITTED, found[0]}
+        if found[0] == Died(""):
+            return
+    pytest.fail(f"the end of a worker with idle connections was never a death: {found[0]}")
 
 
 def test_a_batch_that_dies_with_its_service_dies_with_all_its_records(tmp_path: Path) -> None:
