@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +18,6 @@ import pytest
 
 from reconsume.once import DeliveryKey, claim, forget, once
 from tests.docs.once_docs import blocks, statements
-from tests.support.deadline import until
 from tests.support.postgres import installed_postgres
 from tests.support.service.once_service import (
     GROUP,
@@ -53,26 +52,6 @@ def target(server: str) -> str:
     there = server.replace("dbname=postgres", f"dbname={name}")
     prepare(there)
     return there
-
-
-@pytest.fixture
-def connection(target: str) -> Iterator[Any]:
-    with closing(connect(target)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def duplicate(target: str) -> Iterator[Callable[[], Future[bool]]]:
-    """`duplicate()` delivers KEY in the background, and returns when that delivery waits for another's end."""
-    with ThreadPoolExecutor(1) as pool:
-
-        def start() -> Future[bool]:
-            delivery = pool.submit(deliver, target, KEY)
-            until(lambda: delivery.done() or waiting(target), 20, "the duplicate waits for the first delivery")
-            assert not delivery.done(), "the duplicate did not wait"
-            return delivery
-
-        yield start
 
 
 def waiting(target: str) -> bool:
