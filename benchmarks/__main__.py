@@ -94,7 +94,7 @@ class Bench:
 
     def fill_due(self, topic: str) -> None:
         """Such records with our ten headers more, as they are in a level topic."""
-        fill(self.bootstrap, "orders", topic, "g", self.records)
+        fill(self.bootstrap, "orders", topic, "g", self.records, cluster.PARTITIONS)
 
     def sets(self, path: str) -> tuple[str, list[str]]:
         """A fresh main topic and the settings of a sidecar for it; retries come back after an hour, not meanwhile."""

@@ -12,9 +12,11 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from benchmarks import cluster
 from benchmarks.sidecar import Sidecar, Usage
+from reconsume.topics.specs import MOST_PARTITIONS
 
 DELAY = 1_000
 """ms of the level: all are due before the relay starts."""
+LEVEL_PARTITIONS = min(cluster.PARTITIONS, MOST_PARTITIONS)
 WITHIN = 300
 
 
@@ -63,7 +65,7 @@ def relay(bootstrap: str, number: int, records: int) -> Found:
         reader.close()
 
 
-def fill(bootstrap: str, main: str, level: str, group: str, records: int, partitions: int = cluster.PARTITIONS) -> None:
+def fill(bootstrap: str, main: str, level: str, group: str, records: int, partitions: int = LEVEL_PARTITIONS) -> None:
     """Due records as a sidecar writes them: 200 B, a key, three headers of their own and all ten of ours."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
     failed = int(time.time() * 1000)
@@ -93,7 +95,7 @@ def fill(bootstrap: str, main: str, level: str, group: str, records: int, partit
 
 
 def _until(sidecar: Sidecar, reader: Consumer, level: str, records: int) -> tuple[Usage, int]:
-    places = [TopicPartition(level, number) for number in range(cluster.PARTITIONS)]
+    places = [TopicPartition(level, number) for number in range(LEVEL_PARTITIONS)]
     deadline = time.monotonic() + WITHIN
     while time.monotonic() < deadline:
         done = _done(reader, places)
