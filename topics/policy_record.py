@@ -6,7 +6,7 @@ that says why, never an exception. The settings decide which policy values are a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -19,6 +19,7 @@ from reconsume.topics.agreement import SETTINGS, SettingsHeard, digest_of, read_
 from reconsume.topics.hold_record import HOLD, MOST_HOLDS, HoldHeard, read_hold
 from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.instance_sums import InstanceSums
+from reconsume.topics.reset_record import RESET, ResetHeard, read_reset
 from reconsume.topics.retry_headers import ID
 from reconsume.topics.retry_order import NONCE
 
@@ -66,7 +67,7 @@ LONGEST_REASON = 300
 PARTITION = 0
 """The partition of all records: the control log. Their order must be total."""
 
-PREFIXES = ", ".join(f"{prefix.decode()}…" for prefix in (INSTANCE, SETTINGS, SETTLE, HOLD, ACTION))
+PREFIXES = ", ".join(f"{prefix.decode()}…" for prefix in (INSTANCE, SETTINGS, SETTLE, HOLD, RESET, ACTION))
 """The keys of the other records, for people."""
 
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -305,6 +306,7 @@ Heard: TypeAlias = (
     | SettingsHeard
     | SettlementHeard
     | HoldHeard
+    | ResetHeard
     | ActionHeard
     | NewerRecord
     | BadRecord
@@ -319,6 +321,12 @@ SOLE: Mapping[bytes | None, tuple[Any, msgspec.json.Decoder[Any], str | None]] =
     OWNER: (OwnerHeard, _SUBSCRIPTION, OWNER.decode()),
 }
 """The keys of which a log has one: the content of their records, its decoder, and the instance that wrote it."""
+READERS: Mapping[bytes, Callable[[bytes, bytes | None], Any]] = {
+    SETTINGS: read_settings,
+    RESET: read_reset,
+    ACTION: read_action,
+}
+"""What reads the records whose keys have a prefix. It returns what they say, or a sentence why they say nothing."""
 
 
 def instance_key(instance: str) -> bytes:
@@ -351,12 +359,9 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
     if key is not None and key.startswith(HOLD):
         hold = read_hold(key, value)
         return BadRecord(hold, versions.newer(value or b"") is not None) if isinstance(hold, str) else hold
-    if key is not None and key.startswith(ACTION):
-        action = read_action(key, value)
-        return BadRecord(action) if isinstance(action, str) else action
-    if key is not None and key.startswith(SETTINGS):
-        settings = read_settings(key, value)
-        return BadRecord(settings) if isinstance(settings, str) else settings
+    if key is not None and (read := READERS.get(key[: key.find(b"/") + 1])) is not None:
+        heard = read(key, value)
+        return BadRecord(heard) if isinstance(heard, str) else heard
     if key is None or not key.startswith(INSTANCE):
         return BadRecord(f"the key {shown(key)} is neither policy nor {OWNER.decode()} nor one of {PREFIXES}")
     instance = _name(key[len(INSTANCE) :], LONGEST_NAME)

@@ -22,6 +22,8 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.participation import Others
 from reconsume.sidecar.hints import hint
@@ -54,6 +56,7 @@ from reconsume.topics.policy_record import (
     fault_of_settlement,
     parse_record,
 )
+from reconsume.topics.reset_record import MOST_PARTS_KEPT, MOST_RESETS, RESET, ResetHeard, ResetRequest
 
 MOST_INSTANCES, MOST_BYTES = 4_096, 2 * 1024 * 1024
 """Instances that are kept, and bytes of their heartbeats or of policies. Parsed they take about twenty times as much at
@@ -369,6 +372,8 @@ class ControlState:
         self.decisions = Decisions(bounds.dismissals)
         self.actions: dict[str, ActionRecord] = {}
         """The actions by id, in the order in which they were written last."""
+        self.resets: dict[str, ResetRequest] = {}
+        """The newest requests to move positions, by id, in the order of the log, whose time is their `at`."""
         self.next_offset = 0
         """The offset after the last record."""
         self.said_to = 0
@@ -398,10 +403,10 @@ class ControlState:
                 return self.decisions.add(ident, decision)
             case ActionHeard(id=ident, record=action):
                 self._hear_action(ident, action)
-            case NewerRecord(v=v, instance=None):
-                self.policies.add(Entry(said.offset, None, versions.sentence(v), v), said.size)
-            case BadRecord() as bad:
-                self._hear_bad(said, bad)
+            case ResetHeard(id=ident, record=reset):
+                self._hear_reset(ident, reset, said.at)
+            case NewerRecord() | BadRecord():
+                self._hear_unreadable(said, news)
         return ""
 
     def live_settings(self, now_ms: int) -> tuple[LiveSettings, ...]:
@@ -420,11 +425,25 @@ class ControlState:
             if len(self.actions) > self._most_actions:
                 del self.actions[next(iter(self.actions))]
 
-    def _hear_bad(self, said: ControlRecord, bad: BadRecord) -> None:
-        if said.key == KEY:
+    def _hear_reset(self, ident: str, record: ResetRequest | None, at: int) -> None:
+        self.resets.pop(ident, None)
+        if record is not None:
+            self.resets[ident] = replace(record, at=at)
+            while (
+                len(self.resets) > MOST_RESETS or sum(len(one.parts) for one in self.resets.values()) > MOST_PARTS_KEPT
+            ):
+                del self.resets[next(iter(self.resets))]
+
+    def _hear_unreadable(self, said: ControlRecord, bad: NewerRecord | BadRecord) -> None:
+        if isinstance(bad, NewerRecord):
+            if bad.instance is None:
+                self.policies.add(Entry(said.offset, None, versions.sentence(bad.v), bad.v), said.size)
+        elif said.key == KEY:
             self.policies.add(Entry(said.offset, None, bad.text), said.size)
         elif said.key.startswith(SETTINGS):
             self._hear_settings(said.key[len(SETTINGS) :].decode("ascii", errors="replace"), None, said.at)
+        elif said.key.startswith(RESET):
+            self.resets.pop(said.key[len(RESET) :].decode("ascii", errors="replace"), None)
         elif said.key.startswith(HOLD):
             ident = said.key[len(HOLD) :].decode("ascii", errors="replace")
             self.holds.live.pop(ident, None)

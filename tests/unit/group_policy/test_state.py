@@ -27,6 +27,14 @@ from reconsume.topics.policy_record import (
     SettlementRecord,
     SubscriptionRecord,
 )
+from reconsume.topics.reset_record import (
+    MOST_PARTS,
+    MOST_PARTS_KEPT,
+    MOST_RESETS,
+    ResetHeard,
+    ResetPart,
+    ResetRequest,
+)
 from tests.support.control_log import said, state_of
 
 GOOD = PolicyRecord({"max_deaths": 7}, "ann", 5)
@@ -142,3 +150,26 @@ def test_the_actions_that_were_written_last_are_kept() -> None:
     assert list(state.actions) == ["a", "c"]
     applied(state, ActionHeard("c", None))
     assert list(state.actions) == ["a"]
+
+
+# --- resets ----------------------------------------------------------------------------------------------------------
+
+
+def reset(partitions: int = 1) -> ResetRequest:
+    parts = tuple(ResetPart(number, 0) for number in range(partitions))
+    return ResetRequest("orders", "00000000", parts, "ann", "a bug", at=1)
+
+
+def test_a_reset_counts_from_the_time_of_the_log_until_it_is_deleted() -> None:
+    state = ControlState()
+    applied(state, ResetHeard("a", reset()), at=7_000)
+    assert state.resets["a"].at == 7_000, "whatever the clock of the command"
+    applied(state, ResetHeard("a", None))
+    assert not state.resets
+
+
+@pytest.mark.parametrize(("partitions", "kept"), [(1, MOST_RESETS), (MOST_PARTS, MOST_PARTS_KEPT // MOST_PARTS)])
+def test_the_newest_resets_are_kept_however_large(partitions: int, kept: int) -> None:
+    state = ControlState()
+    applied(state, *(ResetHeard(f"r{number}", reset(partitions)) for number in range(MOST_RESETS + 10)))
+    assert list(state.resets) == [f"r{number}" for number in range(MOST_RESETS + 10 - kept, MOST_RESETS + 10)]
