@@ -16,6 +16,7 @@ from reconsume.topics import json_bounds as bounds
 from reconsume.topics import versions
 from reconsume.topics.action_record import ACTION, ActionHeard, read_action
 from reconsume.topics.agreement import SETTINGS, SettingsHeard, digest_of, read_settings
+from reconsume.topics.decision_record import DECISION, WAYS, DecisionHeard, read_decision
 from reconsume.topics.hold_record import HOLD, MOST_HOLDS, HoldHeard, read_hold
 from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.instance_sums import InstanceSums
@@ -53,10 +54,6 @@ LONGEST_WHY = 1_000
 """Characters of the reason that a person gives."""
 MOST_TOPICS = 1024
 
-COMMIT, DEAD_LETTER, RETRY_NOW = "commit", "dead-letter", "retry-now"
-"""What a person may decide about a record that waits: it is done, it goes to the DLQ, it is tried now. Of a dead letter
-only `commit` can be decided."""
-WAYS = (COMMIT, DEAD_LETTER, RETRY_NOW)
 MOST_OPEN = 1_000
 """Settlements of waiting records that a group may have at a time. Every instance keeps them."""
 
@@ -67,7 +64,7 @@ LONGEST_REASON = 300
 PARTITION = 0
 """The partition of all records: the control log. Their order must be total."""
 
-PREFIXES = ", ".join(f"{prefix.decode()}…" for prefix in (INSTANCE, SETTINGS, SETTLE, HOLD, RESET, ACTION))
+PREFIXES = ", ".join(f"{prefix.decode()}…" for prefix in (INSTANCE, SETTINGS, DECISION, SETTLE, HOLD, RESET, ACTION))
 """The keys of the other records, for people."""
 
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -256,7 +253,7 @@ def fault_of_settlement(ident: str, record: SettlementRecord) -> str:
 class BadRecord(msgspec.Struct, frozen=True):
     """The reason why a record of the policy topic does not have the form for its key, as one sentence for people.
 
-    `newer`: a newer version of Reconsume wrote it, under the key of a hold.
+    `newer`: a newer version of Reconsume wrote it.
     """
 
     text: str
@@ -305,6 +302,7 @@ Heard: TypeAlias = (
     | OwnerHeard
     | SettingsHeard
     | SettlementHeard
+    | DecisionHeard
     | HoldHeard
     | ResetHeard
     | ActionHeard
@@ -323,6 +321,8 @@ SOLE: Mapping[bytes | None, tuple[Any, msgspec.json.Decoder[Any], str | None]] =
 """The keys of which a log has one: the content of their records, its decoder, and the instance that wrote it."""
 READERS: Mapping[bytes, Callable[[bytes, bytes | None], Any]] = {
     SETTINGS: read_settings,
+    DECISION: read_decision,
+    HOLD: read_hold,
     RESET: read_reset,
     ACTION: read_action,
 }
@@ -356,12 +356,9 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
         return kind(None) if value is None else _parse(value, decoder, kind, instance)
     if key is not None and key.startswith(SETTLE):
         return _settlement(key, value)
-    if key is not None and key.startswith(HOLD):
-        hold = read_hold(key, value)
-        return BadRecord(hold, versions.newer(value or b"") is not None) if isinstance(hold, str) else hold
     if key is not None and (read := READERS.get(key[: key.find(b"/") + 1])) is not None:
         heard = read(key, value)
-        return BadRecord(heard) if isinstance(heard, str) else heard
+        return BadRecord(heard, versions.newer(value or b"") is not None) if isinstance(heard, str) else heard
     if key is None or not key.startswith(INSTANCE):
         return BadRecord(f"the key {shown(key)} is neither policy nor {OWNER.decode()} nor one of {PREFIXES}")
     instance = _name(key[len(INSTANCE) :], LONGEST_NAME)

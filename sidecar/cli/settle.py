@@ -34,7 +34,7 @@ from reconsume.sidecar.errors import ConfigError, LetterError
 from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.operation import Operation, Report
 from reconsume.sidecar.printable import plural, printable
-from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, RETRY_NOW
+from reconsume.topics.decision_record import COMMIT, DEAD_LETTER, RETRY_NOW
 
 if TYPE_CHECKING:
     from reconsume.sidecar.dlq.dead_letters import SearchResult

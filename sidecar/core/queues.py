@@ -67,8 +67,9 @@ from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.topics import transitions
 from reconsume.topics.attempt import attempt_of, retry_state_of
+from reconsume.topics.decision_record import COMMIT, DEAD_LETTER
 from reconsume.topics.group_rules import number_of, offset_of
-from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, SettlementRecord
+from reconsume.topics.policy_record import SettlementRecord
 from reconsume.topics.reasons import reason_class, text_of
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import Order

@@ -36,8 +36,8 @@ from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan
 from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status
 from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.attempt import attempt_of
+from reconsume.topics.decision_record import RETRY_NOW
 from reconsume.topics.events import State
-from reconsume.topics.policy_record import RETRY_NOW
 from reconsume.topics.reasons import reason_class, text_of
 from reconsume.topics.retry_headers import LARGEST_LONG
 

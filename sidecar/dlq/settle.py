@@ -53,10 +53,11 @@ from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan, Wanted, re
 from reconsume.sidecar.operation import Report, no_report
 from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.attempt import attempt_of, retry_state_of
+from reconsume.topics.decision_record import COMMIT, DEAD_LETTER, RETRY_NOW
 from reconsume.topics.events import Event, State
 from reconsume.topics.group_rules import number_of
 from reconsume.topics.names import Kind
-from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, MOST_OPEN, RETRY_NOW, SettlementRecord
+from reconsume.topics.policy_record import MOST_OPEN, SettlementRecord
 from reconsume.topics.reasons import reason_text, text_of
 from reconsume.topics.retry_headers import ID, RetryState
 from reconsume.topics.retry_order import Order

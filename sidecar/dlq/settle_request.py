@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from reconsume.sidecar.errors import LetterError
+from reconsume.topics.decision_record import COMMIT, DEAD_LETTER, RETRY_NOW, WAYS
 from reconsume.topics.events import Event
-from reconsume.topics.policy_record import COMMIT, DEAD_LETTER, LONGEST_ID, LONGEST_WHY, RETRY_NOW, WAYS
+from reconsume.topics.policy_record import LONGEST_ID, LONGEST_WHY
 from reconsume.topics.retry_headers import ID
 
 ENDS = {COMMIT: "done", DEAD_LETTER: "a dead letter", RETRY_NOW: "tried now"}

@@ -65,11 +65,11 @@ def read_settlements(kafka: Mapping[str, str], names: Names) -> Settlements:
     state = ControlLog(kafka, names, CLIENT).read_if_there()
     if state is None:
         return NONE
-    commits = {LetterKey(ident, attempt_of(record)): record for ident, record in state.decisions.dismissals.items()}
+    commits = {LetterKey(ident, attempt_of(record)): record for ident, record in state.settlements.dismissals.items()}
     policy, agreed = state.policies.in_force, next(iter(state.live_settings(wall())), None)
     values = {**({} if agreed is None else agreed.record.values), **({} if policy is None else policy.policy)}
     has_ladder = bool(values.get("ordered_ladder"))
-    return Settlements(commits, state.decisions.waiting, has_ladder)
+    return Settlements(commits, state.settlements.waiting, has_ladder)
 
 
 def gone_of(settlements: Settlements, layout: Mapping[Partition, HasSpan]) -> list[str]:

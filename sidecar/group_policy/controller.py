@@ -354,11 +354,11 @@ class PolicyController:
         self.obeys = None  # its offsets are those of the log before
         self.holds.begin(self._log.state.holds)
         self.own.forget_sent()
-        for ident in before.decisions.waiting:
+        for ident in before.settlements.waiting:
             self._lanes.settle(ident, None)
 
     def _hear(self, said: ControlRecord, live: bool) -> None:
-        waiting = self._log.state.decisions.waiting
+        waiting = self._log.state.settlements.waiting
         before = waiting.get(said.heard.id) if isinstance(said.heard, SettlementHeard) else None
         fault = self._log.hear(said, live=live)
         match said.heard:

@@ -39,6 +39,7 @@ from reconsume.topics.agreement import (
     SettingsRecord,
     newest_first,
 )
+from reconsume.topics.decision_record import DECISION, MOST_DECISIONS, MOST_RANGES, DecisionHeard, DecisionRecord
 from reconsume.topics.hold_record import HOLD, IDENT, MOST_HOLDS, HoldHeard, HoldRecord, lasts_too_long
 from reconsume.topics.ownership import Readers
 from reconsume.topics.policy_record import (
@@ -334,7 +335,7 @@ def in_force_of(live: Mapping[str, HoldRecord], ignored: list[str], now_ms: int)
     return HoldsInForce(dict(lasting[:MOST_HOLDS]), tuple(ignored))
 
 
-class Decisions:
+class KnownSettlements:
     """What people have decided about single records: those that wait, and dead letters, by the record's id."""
 
     def __init__(self, most_dismissals: int) -> None:
@@ -369,7 +370,9 @@ class ControlState:
         """Who reads the group's retries: sidecars and Spark queries."""
         self.settings = KnownSettings()
         self.holds = HoldsHeard(bounds.holds)
-        self.decisions = Decisions(bounds.dismissals)
+        self.settlements = KnownSettlements(bounds.dismissals)
+        self.decisions: dict[str, DecisionRecord] = {}
+        """The open decisions about waiting records, by id, in the order of the log, whose time is their `at`."""
         self.actions: dict[str, ActionRecord] = {}
         """The actions by id, in the order in which they were written last."""
         self.resets: dict[str, ResetRequest] = {}
@@ -396,23 +399,38 @@ class ControlState:
                 self.beats.add(instance, Beat(beat, said.offset, said.at, said.size))
             case SettingsHeard(digest=digest, record=settings):
                 self._hear_settings(digest, settings, said.at)
+            case NewerRecord() | BadRecord():
+                self._hear_unreadable(said, news)
+            case _:
+                return self._hear_operator(news, said.at, now_ms)
+        return ""
+
+    def _hear_operator(self, news: Heard, at: int, now_ms: int) -> str:
+        """Take in what an operator decides. Return why nobody carries it out; empty if somebody may. `at`: when it was
+        written."""
+        match news:
             case HoldHeard(id=ident, record=hold):
                 self.holds.add(ident, hold, now_ms)
                 self.said_to = self.next_offset
-            case SettlementHeard(id=ident, record=decision):
-                return self.decisions.add(ident, decision)
+            case SettlementHeard(id=ident, record=settlement):
+                return self.settlements.add(ident, settlement)
+            case DecisionHeard(id=ident, record=decision):
+                return self._hear_decision(ident, decision, at, now_ms)
             case ActionHeard(id=ident, record=action):
                 self._hear_action(ident, action)
             case ResetHeard(id=ident, record=reset):
-                self._hear_reset(ident, reset, said.at)
-            case NewerRecord() | BadRecord():
-                self._hear_unreadable(said, news)
+                self._hear_reset(ident, reset, at)
         return ""
 
     def live_settings(self, now_ms: int) -> tuple[LiveSettings, ...]:
         """Return the settings of the instances that run at this time, those first that apply to all of them."""
         named = {name: beat.record.settings for name, beat in self.beats.running(now_ms).items()}
         return newest_first(self.settings.records, named)
+
+    def has_decision_room(self, ranges: int) -> bool:
+        """Return whether one more decision may be open, with so many ranges."""
+        taken = sum(len(one.ranges) for one in self.decisions.values())
+        return len(self.decisions) < MOST_DECISIONS and taken + ranges <= MOST_RANGES
 
     def _hear_settings(self, digest: str, record: SettingsRecord | None, at: int) -> None:
         named = {beat.settings for beat in self.beats.known().values()}
@@ -424,6 +442,18 @@ class ControlState:
             self.actions[ident] = record
             if len(self.actions) > self._most_actions:
                 del self.actions[next(iter(self.actions))]
+
+    def _hear_decision(self, ident: str, record: DecisionRecord | None, at: int, now_ms: int) -> str:
+        """Take in a decision; None: it has ended. Return why nobody carries it out; empty if somebody may."""
+        self.decisions.pop(ident, None)
+        if record is None:
+            return ""
+        if not self.has_decision_room(len(record.ranges)):
+            self.decisions = {one: open_ for one, open_ in self.decisions.items() if not open_.is_over(now_ms)}
+        if not self.has_decision_room(len(record.ranges)):
+            return f"{MOST_DECISIONS} decisions, or {MOST_RANGES} of their ranges, are open"
+        self.decisions[ident] = replace(record, at=at)
+        return ""
 
     def _hear_reset(self, ident: str, record: ResetRequest | None, at: int) -> None:
         self.resets.pop(ident, None)
@@ -442,6 +472,8 @@ class ControlState:
             self.policies.add(Entry(said.offset, None, bad.text), said.size)
         elif said.key.startswith(SETTINGS):
             self._hear_settings(said.key[len(SETTINGS) :].decode("ascii", errors="replace"), None, said.at)
+        elif said.key.startswith(DECISION):
+            self.decisions.pop(said.key[len(DECISION) :].decode("ascii", errors="replace"), None)
         elif said.key.startswith(RESET):
             self.resets.pop(said.key[len(RESET) :].decode("ascii", errors="replace"), None)
         elif said.key.startswith(HOLD):

@@ -47,8 +47,8 @@ from reconsume.sidecar.ui.letter_pages import MOST_SCANNED
 from reconsume.sidecar.ui.queries import LONGEST, Queries
 from reconsume.sidecar.ui.security import Session, SignedForm, read_signed
 from reconsume.sidecar.ui.templating import Renderer
+from reconsume.topics.decision_record import COMMIT
 from reconsume.topics.events import BY_REDRIVE
-from reconsume.topics.policy_record import COMMIT
 
 MOST_KEPT = 32
 """Plans and jobs that are kept."""

@@ -20,6 +20,7 @@ from reconsume.sidecar.settings.model import ROWS
 from reconsume.sidecar.view import copy
 from reconsume.topics import (
     action_record,
+    decision_record,
     hold_record,
     in_place_told,
     json_bounds,
@@ -261,6 +262,12 @@ def sections() -> dict[str, Sequence[Limit]]:
                 str(hold_record.MOST_HOLDS),
                 "",
                 "`hold` refuses; others on the topic are named and not obeyed",
+            ),
+            Limit(
+                "decisions about waiting records that are open",
+                number(decision_record.MOST_DECISIONS),
+                "",
+                "`settle` refuses; others on the topic are named and not carried out",
             ),
             Limit("time that a hold lasts", f"{hold_record.LONGEST_HOLD_MS // 86_400_000} d", "", "refused"),
             Limit(

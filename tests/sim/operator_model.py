@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from reconsume.topics.policy_record import WAYS, SettlementRecord
+from reconsume.topics.decision_record import WAYS
+from reconsume.topics.policy_record import SettlementRecord
 from reconsume.topics.retry_headers import RetryState
 from tests.sim.samples import WALL, read
 

@@ -16,7 +16,7 @@ VALUES = (
     *([], {}, {"a": {"b": [1]}}, ["x"] * 2_000, [[[[[[[]]]]]]], YEAR_9999),
 )
 NAMES = (b"", b"a b", b"a\nb", b"\xff", b"\x1b[31m", b"x" * 400, b"orders", b"orders:0:1", b"h-1", b"others:0:1:2")
-KINDS = (b"hold/", b"settle/", b"policy")
+KINDS = (b"hold/", b"settle/", b"decision/", b"policy")
 Record = tuple[bytes, bytes | None]
 
 
@@ -28,11 +28,14 @@ def forged(kind: bytes) -> dict[str, object]:
     if kind == b"settle/":
         made = {"redrives": 0, "times": 1, "how": "commit", "why": "x", "who": "root", "at": now, "nonce": "n1"}
         return {**made, "place": "", "v": 1}
+    if kind == b"decision/":
+        made = {"how": "commit", "who": "root", "why": "x", "at": now, "rate": "5/s", "topic": "nobody-has-it", "v": 1}
+        return {**made, "ranges": [["nobody-has-it", 0, "", 0, 9]]}
     return {"policy": {"max_deaths": 7}, "who": "root", "at": now, "was": {"max_deaths": 3}, "v": 1}
 
 
 def hostile(seed: int, count: int) -> Iterator[Record]:
-    """So many records of all three kinds in turn, each with one thing or several that are not as agreed."""
+    """So many records of all kinds in turn, each with one thing or several that are not as agreed."""
     chance = random.Random(seed)
     for number in range(count):
         kind = KINDS[number % len(KINDS)]

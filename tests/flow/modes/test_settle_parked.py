@@ -14,16 +14,10 @@ import pytest
 from typer.testing import Result
 
 from reconsume.topics.action_record import ActionHeard
+from reconsume.topics.decision_record import DEAD_LETTER
 from reconsume.topics.events import Event, author_of, decode_event
 from reconsume.topics.names import Kind
-from reconsume.topics.policy_record import (
-    DEAD_LETTER,
-    MOST_OPEN,
-    SettlementRecord,
-    parse_record,
-    render_record,
-    settlement_key,
-)
+from reconsume.topics.policy_record import MOST_OPEN, SettlementRecord, parse_record, render_record, settlement_key
 from reconsume.topics.transitions import BY_OPERATOR
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.kafka.group_topics import GroupTopics, create_group

@@ -13,9 +13,10 @@ from reconsume.sidecar.dlq.settle import (
     outcome_of,
 )
 from reconsume.sidecar.dlq.settle_request import Decided
+from reconsume.topics.decision_record import WAYS
 from reconsume.topics.events import Event, State, event_of
 from reconsume.topics.partition import Partition
-from reconsume.topics.policy_record import WAYS, fault_of_settlement
+from reconsume.topics.policy_record import fault_of_settlement
 from reconsume.topics.retry_order import Order
 from tests.sim.samples import WALL, life, record
 

@@ -13,11 +13,11 @@ from reconsume.sidecar.group_policy.state import MOST_KEPT, OF_INSTANCE, Control
 from reconsume.sidecar.settings.group_policy import KEYS
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.table import written
+from reconsume.topics.decision_record import MOST_DECISIONS, WAYS, DecisionHeard
 from reconsume.topics.hold_record import CLOCKS_DIFFER_MS, LONGEST_HOLD_MS, MOST_HOLDS, HoldHeard
 from reconsume.topics.policy_record import (
     LONGEST_WHY,
     MOST_OPEN,
-    WAYS,
     BadRecord,
     NewerRecord,
     PolicyHeard,
@@ -30,7 +30,7 @@ from tests.support.sidecar.settings import good
 
 COUNT = 1_500
 LONGEST_SENTENCE = 600
-MAY = {b"hold/": HoldHeard, b"settle/": SettlementHeard, b"policy": PolicyHeard}
+MAY = {b"hold/": HoldHeard, b"settle/": SettlementHeard, b"decision/": DecisionHeard, b"policy": PolicyHeard}
 SEEDS = [1, 2, 3]
 
 
@@ -52,14 +52,16 @@ def test_holds_have_an_end_within_a_week_and_settlements_a_way_and_both_are_boun
     state, now = ControlState(), wall()
     for offset, (key, value) in enumerate(hostile(seed, COUNT)):
         assert state.apply(control_record(key, value, offset, now), now).isprintable()
-    assert all(decision.how in WAYS for decision in state.decisions.waiting.values())
-    assert all(len(decision.why) <= LONGEST_WHY for decision in state.decisions.waiting.values())
+    assert all(decision.how in WAYS for decision in state.settlements.waiting.values())
+    assert all(len(decision.why) <= LONGEST_WHY for decision in state.settlements.waiting.values())
     force = state.holds.in_force(now)
     assert 0 < len(force.records) <= MOST_HOLDS
     assert all(now < one.until <= now + LONGEST_HOLD_MS + CLOCKS_DIFFER_MS for one in force.records.values())
     assert all(text.isprintable() for one in force.records.values() for text in (one.what, one.who, one.why))
     assert all(why.isprintable() for why in force.ignored)
-    assert 0 < len(state.decisions.waiting) <= MOST_OPEN
+    assert len(state.settlements.waiting) <= MOST_OPEN
+    assert all(decision.how in WAYS for decision in state.decisions.values())
+    assert len(state.decisions) <= MOST_DECISIONS
 
 
 def test_a_flood_of_good_ones_is_bounded_too() -> None:
@@ -68,7 +70,7 @@ def test_a_flood_of_good_ones_is_bounded_too() -> None:
     for number in range(10_000):
         for key, value in ((b"hold/h%d" % number, hold), (b"settle/orders:0:%d" % number, decision)):
             state.apply(control_record(key, value, number, now), now)
-    assert (len(state.holds.in_force(now).records), len(state.decisions.waiting)) == (MOST_HOLDS, MOST_OPEN)
+    assert (len(state.holds.in_force(now).records), len(state.settlements.waiting)) == (MOST_HOLDS, MOST_OPEN)
     assert (len(state.holds.live), len(state.holds.history)) == (MOST_KEPT, 0)
 
 

@@ -123,13 +123,13 @@ def decided(ident: str = ID, how: str = "commit", position: str = "") -> Settlem
 
 def test_a_decision_is_there_until_it_was_carried_out_and_a_dismissal_replaces_it() -> None:
     state = state_of(decided())
-    assert state.decisions.waiting == {ID: decided().record}
+    assert state.settlements.waiting == {ID: decided().record}
     applied(state, decided(position="billing-DLQ:0:1"))
-    assert (state.decisions.waiting, list(state.decisions.dismissals)) == ({}, [ID])
+    assert (state.settlements.waiting, list(state.settlements.dismissals)) == ({}, [ID])
     applied(state, SettlementHeard(ID, None))
-    assert state.decisions.dismissals == {}
+    assert state.settlements.dismissals == {}
     assert "none of" in applied(state, decided(how="explode"))
-    assert state.decisions.waiting == {}
+    assert state.settlements.waiting == {}
 
 
 def test_more_decisions_than_may_be_open_are_left_out_until_there_is_room() -> None:
@@ -138,9 +138,9 @@ def test_more_decisions_than_may_be_open_are_left_out_until_there_is_room() -> N
     assert "makes room" in applied(state, decided("orders:0:9999"))
     assert applied(state, decided("orders:0:5", "retry-now")) == "", "one that is open may be decided again"
     assert applied(state, SettlementHeard("orders:0:5", None), decided("orders:0:9999")) == ""
-    assert len(state.decisions.waiting) == MOST_OPEN
+    assert len(state.settlements.waiting) == MOST_OPEN
     applied(state, decided(position="billing-DLQ:0:1"))
-    assert state.decisions.dismissals == {}, "an instance keeps none"
+    assert state.settlements.dismissals == {}, "an instance keeps none"
 
 
 def test_the_actions_that_were_written_last_are_kept() -> None:
