@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.doctor.checks import kafka, progress, topics
 from reconsume.sidecar.doctor.checks.control_log import holds, instances_differ, policy
-from reconsume.sidecar.doctor.checks.instances import instances
+from reconsume.sidecar.doctor.checks.instances import clock, instances
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag, parked
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, not_checked, ok, unseen
@@ -108,7 +108,7 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
         Check("topics", lambda: topics.topics(cluster, group(), compare)),
         Check("limits", lambda: kafka.limits(cluster, settings.kafka, posted)),
         Check("leftovers", lambda: topics.removed_topics(cluster, group(), in_order=settings.drained)),
-        Check("clock", lambda: kafka.clock(cluster, settings.names)),
+        Check("clock", lambda: clock(state_of(log), now())),
         Check("progress", lambda: progress.progress(cluster, group(), state_of(log))),
         Check("overdue", lambda: progress.overdue(cluster, group(), state=state_of(log))),
         Check("transactions", lambda: topics.transactions(cluster, group(), timeout)),

@@ -45,6 +45,10 @@ MORE_FILES = (
 )
 RUN = "start an instance"
 START = "start its service, or correct deliver.url and deliver.health_url"
+CLOCK_WARN_MS, CLOCK_FAIL_MS = 2_000, 10_000
+"""ms by which clocks differ: of a warning, since a heartbeat takes some time to be written, and of a failure, the first
+delay of the default ladder."""
+SYNC = "synchronise the clocks of the pods and of the brokers (NTP)"
 
 
 def instances(state: ControlState | None, settings: Settings, at: Now) -> list[Finding]:
@@ -62,6 +66,26 @@ def instances(state: ControlState | None, settings: Settings, at: Now) -> list[F
         return [not_checked("no heartbeat of a running instance, and none answers on api.listen here", RUN)]
     where = "no instance answers on api.listen here" if status is None else "the one here is well"
     return findings or [ok(f"none of {plural(len(running), 'heartbeat')} reports an outage, and {where}")]
+
+
+def clock(state: ControlState | None, at: Now) -> list[Finding]:
+    """Report running instances whose clock is not the brokers', by the time at which the last heartbeat was appended.
+
+    A heartbeat that was written late looks as if the clock were behind.
+    """
+    running = {} if state is None else state.beats.running(at.wall_ms)
+    if not running and (queries := live_queries(state, at.wall_ms)):
+        return [ok(f"{listed(query.described for query in queries)} consumes the group")]
+    if not running:
+        return [not_checked("no heartbeat of a running instance", RUN)]
+    findings = []
+    for name, beat in running.items():
+        ahead = beat.record.at - beat.at
+        where = "ahead of" if ahead > 0 else "behind"
+        text = f"the clock of {name} is {abs(ahead) / 1000:.1f} s {where} the brokers': retries come early or late"
+        if abs(ahead) >= CLOCK_WARN_MS:
+            findings.append((fail if abs(ahead) >= CLOCK_FAIL_MS else warn)(f"{text} by as much", SYNC))
+    return findings or [ok(f"within 2 s of the brokers', at {plural(len(running), 'running instance')}")]
 
 
 def beating(

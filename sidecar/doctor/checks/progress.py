@@ -293,7 +293,7 @@ def groups(cluster: Cluster, group: GroupShape, state: ControlState | None = Non
         *strangers(names.retry_group, retry := described.get(names.retry_group), (*own, *removed(group, retry))),
         *strangers(names.group, described.get(names.group), (*group.topics, *relayed(group))),
     ]
-    findings += [*neighbours(names.group, others), *hidden_topics(denied)]
+    findings += hidden_topics(denied)
     if len(others) > MOST:
         findings.append(not_checked(f"{len(others) - MOST} of {plural(len(others), 'other group')}"))
     if findings:
@@ -303,25 +303,6 @@ def groups(cluster: Cluster, group: GroupShape, state: ControlState | None = Non
         return [ok(f"this user sees no other group{readers}")]
     seen = f"none of {plural(len(others), 'other group')} that this user may see reads this group's topics"
     return [ok(seen + readers)]
-
-
-def neighbours(own: str, others: Iterable[str]) -> Iterator[Finding]:
-    """Report groups whose transactional ids this group's rights reach, or the other way round.
-
-    Rights on transactional ids are given by prefix, because an id ends with the name of an instance.
-    """
-    near = {
-        name
-        for name in others
-        for one, other in ((own, name), (name, own))
-        if any(f"{other}-".startswith(f"{one}-{lane}-") for lane in ("main", "retry", "post"))
-    }
-    # A group has two consumer groups of its own; the main one says it all.
-    for name in sorted(near - {f"{name}{SIDECARS}" for name in near}):
-        yield warn(
-            f"group {name}: the rights of one of {own} and {name} on transactional ids reach the other's",
-            "another name for one of the two, without -main-, -retry- or -post-",
-        )
 
 
 def relayed(group: GroupShape) -> tuple[str, ...]:

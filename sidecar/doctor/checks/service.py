@@ -1,19 +1,16 @@
 """Check the service: whether it can be reached where records would be pushed, and what it answers to a made-up record.
 
 It is called as the sidecar calls it, by its own push client, with its connections, timeouts and verdicts. Its
-certificate and its clock are looked at by a connection of our own, because the push client keeps neither.
+certificate is looked at by a connection of our own, because the push client does not keep it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import http.client
 import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
-from email.utils import parsedate_to_datetime
 
 from msgspec.structs import replace
 
@@ -63,10 +60,7 @@ def service(deliver: Deliver) -> list[Finding]:
     findings = list(listening("deliver.url", deliver.url or "", deliver, credentials))
     if deliver.health_url is not None:
         findings += health(deliver.health_url, deliver, credentials)
-    well = [] if findings else [ok(f"it takes connections at {url_without_secrets(deliver.url or '')}")]
-    if well and credentials.current.secrets:
-        well.append(time_of_signatures(deliver, credentials))
-    return findings or well
+    return findings or [ok(f"it takes connections at {url_without_secrets(deliver.url or '')}")]
 
 
 def listening(key: str, url: str, deliver: Deliver, credentials: ServiceCredentials) -> Iterator[Finding]:
@@ -83,13 +77,6 @@ def listening(key: str, url: str, deliver: Deliver, credentials: ServiceCredenti
         yield fail(f"{key}: {fault}")
     except OSError as fault:
         yield fail(f"{key}: {shown} cannot be connected to: {fault.strerror or fault}", HERE)
-
-
-def time_of_signatures(deliver: Deliver, credentials: ServiceCredentials) -> Finding:
-    """Return whether the service's clock lets it accept signatures: by its health URL, else by OPTIONS."""
-    url, method = (deliver.url or "", "OPTIONS") if deliver.health_url is None else (deliver.health_url, "GET")
-    target = parse_target(url, deliver.allow_remote)
-    return clock(target, credentials.current.context if target.tls_name else None, method)
 
 
 def health(url: str, deliver: Deliver, credentials: ServiceCredentials) -> Iterator[Finding]:
@@ -159,7 +146,7 @@ def delivered(settings: Settings, record: Record, what: str = "the made-up recor
             return [ok(f"{what} was answered: {label_of(outcome)}")]
 
 
-# --- its certificate and clock ---------------------------------------------------------------------------------------
+# --- its certificate -------------------------------------------------------------------------------------------------
 
 
 CONNECT_SECONDS = 3.0
@@ -168,9 +155,6 @@ ALERT_SECONDS = 0.5
 DAY = 86_400
 SOON_DAYS = 14
 """Days before its end at which a certificate should have been renewed. Those of ACME are renewed 30 days before it."""
-CLOCK_WARN, CLOCK_FAIL = 60.0, 300.0
-"""Seconds that the clocks may differ. Receivers of Standard Webhooks refuse a signature that is 5 minutes away."""
-SYNC = "synchronise the clocks of this machine and of the service (NTP)"
 CAUSES: Mapping[str, tuple[str, str]] = {
     "tls-untrusted": (
         "its certificate is not trusted: its CA is not known here",
@@ -229,33 +213,6 @@ def certificate(where: str, plain: socket.socket, context: ssl.SSLContext, name:
         yield fail(f"{where}: {cause}", mend)
     finally:
         plain.close()
-
-
-def clock(target: Target, context: ssl.SSLContext | None, method: str) -> Finding:
-    """Return how far the service's clock is from this one, by the `Date` of its answer to a request without effect."""
-    request = f"{method} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nConnection: close\r\n\r\n"
-    try:
-        with closing(connect(target)) as plain:
-            secure = None if context is None else context.wrap_socket(plain, server_hostname=target.tls_name)
-            with closing(secure or plain) as connection:
-                sent = time.time()
-                connection.sendall(request.encode("ascii"))
-                answer = http.client.HTTPResponse(connection)
-                answer.begin()
-                middle = (sent + time.time()) / 2
-                date = parsedate_to_datetime(answer.headers["Date"]).timestamp()
-    except (OSError, http.client.HTTPException, TypeError, ValueError):  # the last two: no Date, or an unreadable one
-        return warn("the service's clock is not compared: it gives no Date", "see that both clocks are synchronised")
-    return judged(date + 0.5 - middle)  # half of the second that a Date leaves out
-
-
-def judged(seconds: float) -> Finding:
-    """Return the finding for a service whose clock is so many seconds ahead of this one."""
-    if abs(seconds) < CLOCK_WARN:
-        return ok("the service's clock is right enough for signatures")
-    where = "ahead of" if seconds > 0 else "behind"
-    text = f"the service's clock is {abs(seconds):.0f} s {where} this one: it may refuse our signatures"
-    return (fail if abs(seconds) >= CLOCK_FAIL else warn)(text, SYNC)
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The doctor against a real broker: the whole command, topics, clocks."""
+"""The doctor against a real broker: the whole command, and topics."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import json
 import time
 from pathlib import Path
 
-from reconsume.sidecar.doctor.checks.kafka import clock
 from reconsume.sidecar.doctor.checks.topics import topics as check_topics
-from reconsume.sidecar.doctor.checks.topics import transactions
 from reconsume.sidecar.doctor.findings import Status
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.acls import GroupShape
 from tests.support.deadline import SOON
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
-from tests.support.kafka.topic_io import dump
 from tests.support.service.listener import listener
 from tests.support.service.service import Service
 from tests.support.sidecar.cli import reconsume
@@ -43,12 +40,12 @@ def test_all_is_well_with_a_fresh_group(topics: GroupTopics, tmp_path: Path) -> 
         shown = reconsume("-c", config(topics, tmp_path, there.url), "doctor", "-o", "json")
     rows = json.loads(shown.stdout)
     by_status = {row["check"]: row["status"] for row in rows if row["status"] != "ok"}
-    unknown = ("instances-differ", "instances", "failures", "dead-letters", "lag")
+    unknown = ("clock", "instances-differ", "instances", "failures", "dead-letters", "lag")
     assert by_status == dict.fromkeys(unknown, "not checked"), "no instance runs"
     assert [row["check"] for row in rows][:4] == ["kafka", "service", "rights", "topics"]
     assert rows[2]["finding"] == "the cluster has no authorizer: every user may do everything"
     assert shown.exit_code == 0
-    assert "19 checks: 0 failed, 0 with a warning, 5 not checked" in shown.stderr
+    assert "19 checks: 0 failed, 0 with a warning, 6 not checked" in shown.stderr
 
 
 def test_what_fails_ends_with_1_and_has_a_line_and_a_mend(topics: GroupTopics, tmp_path: Path) -> None:
@@ -92,13 +89,3 @@ def test_a_missing_main_topic_is_a_failure(cluster: Cluster, kafka: Broker) -> N
     topics = fresh_group(kafka.bootstrap)
     status, text = worst(check_topics(cluster, GroupShape(topics.names, topics.mains, topics.delays), nothing))
     assert (status, text) == (Status.FAIL, f"main topic {topics.main} does not exist")
-
-
-# --- clocks --------------------------------------------------------------------------------------------------------
-
-
-def test_the_clock_is_measured_and_nothing_is_left_for_readers(cluster: Cluster, topics: GroupTopics) -> None:
-    (found,) = clock(cluster, topics.names)
-    assert (found.status, "is within" in found.finding) == (Status.OK, True)
-    assert transactions(cluster, GroupShape(topics.names, topics.mains, topics.delays), 10_000)[0].status is Status.OK
-    assert dump(topics.bootstrap, topics.names.ready) == []

@@ -1,42 +1,32 @@
-"""The doctor looks at the service's certificate, at ours, and at the clock that judges signatures."""
+"""The doctor looks at the service's certificate, and at ours."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from email.utils import formatdate
 
 import pytest
 
 from reconsume.sidecar.delivery.push.credentials import CERTIFICATE, KEY, SECRETS, TOKEN
-from reconsume.sidecar.doctor.checks.service import (
-    CLOCK_FAIL,
-    CLOCK_WARN,
-    SOON_DAYS,
-    delivered_to_each,
-    judged,
-    service,
-)
+from reconsume.sidecar.doctor.checks.service import SOON_DAYS, delivered_to_each, service
 from reconsume.sidecar.doctor.findings import Finding, Status
 from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.sidecar.settings.model import Settings
 from tests.support.kafka.certificates import Authority
 from tests.support.service.greeter import Greeter
-from tests.support.service.stub_service import StubService, Talk, answer, ok
+from tests.support.service.stub_service import StubService, ok
 from tests.support.sidecar.service_files import ServiceFiles
 from tests.support.sidecar.settings import good
 
 LONG = 90
 
 
-def configured(service_files: ServiceFiles, url: str, *without: str, health: bool = False) -> Deliver:
-    return settings(service_files, url, *without, health=health).deliver
+def configured(service_files: ServiceFiles, url: str, *without: str) -> Deliver:
+    return settings(service_files, url, *without).deliver
 
 
-def settings(service_files: ServiceFiles, url: str, *without: str, health: bool = False) -> Settings:
+def settings(service_files: ServiceFiles, url: str, *without: str) -> Settings:
     named = (f"{name}={file}" for name, file in service_files.named.items() if name not in without)
-    more = (f"deliver.health_url={url.replace('/events', '/health')}",) if health else ()
-    return good(service_files.named[TOKEN].parent, f"deliver.url={url}", *named, *more)
+    return good(service_files.named[TOKEN].parent, f"deliver.url={url}", *named)
 
 
 def only(findings: list[Finding]) -> Finding:
@@ -85,45 +75,6 @@ def test_a_port_without_tls_is_a_failure(service_files: ServiceFiles) -> None:
     with Greeter(lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as plain:
         found = only(service(configured(service_files, plain.url, SECRETS)))
     assert (found.status, "the TLS handshake fails" in found.finding) == (Status.FAIL, True), found
-
-
-def dated(ahead: float) -> Callable[[Talk], bool]:
-    """A service whose clock is so many seconds ahead."""
-    return lambda talk: answer(200, f"Date: {formatdate(time.time() + ahead, usegmt=True)}")(talk)
-
-
-@pytest.mark.parametrize("health", [True, False])
-@pytest.mark.parametrize(
-    ("ahead", "status", "says"),
-    [
-        (0, Status.OK, "right enough"),
-        (-90, Status.WARN, "s behind this one"),
-        (400, Status.FAIL, "s ahead of this one: it may refuse our signatures"),
-    ],
-)
-def test_the_clock_is_compared_where_requests_are_signed(
-    ours: Authority, service_files: ServiceFiles, ahead: float, status: Status, says: str, health: bool
-) -> None:
-    with StubService([dated(ahead)], context=ours.context("127.0.0.1", mutual=ours, days=LONG)) as stub:
-        (well, found) = service(configured(service_files, stub.url, health=health))
-    assert well.status == Status.OK
-    assert (found.status, says in found.finding) == (status, True), found
-    assert {request.partition(b" ")[0] for request in stub.requests} == ({b"GET"} if health else {b"OPTIONS"})
-
-
-@pytest.mark.parametrize("odd", [ok, answer(200, "Date: yesterday"), lambda _talk: False])
-def test_a_service_that_gives_no_date_is_a_warning(
-    ours: Authority, service_files: ServiceFiles, odd: Callable[[Talk], bool]
-) -> None:
-    with StubService([odd], context=ours.context("127.0.0.1", mutual=ours, days=LONG)) as stub:
-        found = service(configured(service_files, stub.url))[-1]
-    assert (found.status, "is not compared" in found.finding) == (Status.WARN, True), found
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_the_bounds_of_the_clock_are_those_of_receivers(sign: int) -> None:
-    statuses = [judged(sign * seconds).status for seconds in (CLOCK_WARN - 1, CLOCK_WARN, CLOCK_FAIL - 1, CLOCK_FAIL)]
-    assert statuses == [Status.OK, Status.WARN, Status.WARN, Status.FAIL]
 
 
 def test_a_trial_is_sent_as_a_real_record(ours: Authority, service_files: ServiceFiles) -> None:

@@ -15,8 +15,9 @@ from reconsume.sidecar.cli.doctor import compare
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.all_checks import Check, Once, kafka_checks, local_checks, run, unreachable
 from reconsume.sidecar.doctor.checks.control_log import instances_differ, policy
-from reconsume.sidecar.doctor.checks.kafka import judged, lacking, metadata, packing, timeouts
-from reconsume.sidecar.doctor.checks.progress import neighbours, retention_of, strangers
+from reconsume.sidecar.doctor.checks.instances import clock
+from reconsume.sidecar.doctor.checks.kafka import lacking, metadata, packing, timeouts
+from reconsume.sidecar.doctor.checks.progress import retention_of, strangers
 from reconsume.sidecar.doctor.checks.topics import differing
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, listed, ok, warn
 from reconsume.sidecar.errors import BrokerError
@@ -164,16 +165,6 @@ def test_what_the_client_says_is_told_by_its_cause(texts: list[str], says: str) 
     assert found.mend
 
 
-@pytest.mark.parametrize(
-    ("offset", "accuracy", "status"),
-    [(5.0, 3.0, Status.OK), (1_400.0, 500.0, Status.OK), (-1_200.0, 3.0, Status.WARN), (60_000.0, 3.0, Status.FAIL)],
-)
-def test_a_clock_is_wrong_by_what_is_certain(offset: float, accuracy: float, status: Status) -> None:
-    found = judged(1, offset, accuracy)
-    assert found.status is status
-    assert ("behind" in found.finding) == (offset < 0)
-
-
 # --- rights, groups, instances, policy -------------------------------------------------------------------------------
 
 
@@ -244,6 +235,24 @@ def instance(settings: Settings, name: str, started: int = 0) -> tuple[SettingsH
     return SettingsHeard(digest_of(values), SettingsRecord(values, 1)), InstanceHeard(name, beat)
 
 
+@pytest.mark.parametrize(
+    ("ahead", "status"), [(300, Status.OK), (-1_900, Status.OK), (2_100, Status.WARN), (-60_000, Status.FAIL)]
+)
+def test_a_clock_that_is_not_the_brokers_is_named_with_its_instance(tmp_path: Path, ahead: int, status: Status) -> None:
+    settled, told = instance(good(tmp_path), "pod-0")
+    assert told.record is not None
+    beat = InstanceHeard("pod-0", replace(told.record, at=NOW.wall_ms + ahead))
+    (found,) = clock(heard(settled, beat), NOW)
+    assert found.status is status
+    assert ("the clock of pod-0 is" in found.finding) == (status is not Status.OK)
+    assert ("behind the brokers'" in found.finding) == (ahead < -2_000)
+
+
+def test_without_a_running_instance_no_clock_is_compared() -> None:
+    assert [found.status for found in clock(heard(), NOW)] == [Status.NOT_CHECKED]
+    assert [found.status for found in clock(None, NOW)] == [Status.NOT_CHECKED]
+
+
 def test_an_instance_that_wants_other_records_is_a_failure_while_it_lives(tmp_path: Path) -> None:
     settings = good(tmp_path)
     same, other = instance(settings, "pod-0"), instance(good(tmp_path, "topics=[{name: orders, tags: A}]"), "pod-1")
@@ -303,19 +312,3 @@ def test_a_policy_that_cannot_be_taken_or_forbids_to_start_is_a_failure(tmp_path
     assert policy(record({"max_reconsume_times": 3}), strict, wall)[0].status is Status.FAIL
     assert policy(record({"max_reconsume_times": "many"}), settings, wall)[0].status is Status.FAIL
     assert policy(None, settings, wall)[0].status is Status.NOT_CHECKED
-
-
-@pytest.mark.parametrize(
-    ("own", "others", "warned"),
-    [
-        ("sec", ["sec-main-x", "sec-main-x-RETRY", "other"], ["sec-main-x"]),
-        ("sec-post-x", ["sec", "sec-RETRY"], ["sec"]),
-        ("sec", ["sec-main"], ["sec-main"]),
-        ("sec", ["sec-mainly", "sec-x-main-y", "security-main-x", "xsec-main-y"], []),
-        ("sec", [], []),
-    ],
-)
-def test_groups_whose_transactions_rights_by_prefix_reach_are_named(
-    own: str, others: list[str], warned: list[str]
-) -> None:
-    assert [found.finding.split()[1].rstrip(":") for found in neighbours(own, others)] == warned
