@@ -18,8 +18,7 @@ from reconsume.sidecar.clock import now
 from reconsume.sidecar.http.calls import Call, Caller, Endpoint, may_see_values
 from reconsume.sidecar.http.json_body import MEDIA_TYPE, RefusedError
 from reconsume.sidecar.http.problems import problem
-from reconsume.sidecar.view.query import Filters, Origin, Page, QueryPool, ViewQuery, age
-from reconsume.sidecar.view.storm import RULE, Rule, Storm, storm_of
+from reconsume.sidecar.view.query import Filters, Origin, Page, QueryPool, age
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.events import State
 
@@ -35,8 +34,8 @@ PATHS = ("messages", "messages/{id:path}", "stats")
 class ViewCalls:
     """The endpoints of the view."""
 
-    def __init__(self, readers: QueryPool, rule: Rule) -> None:
-        self._readers, self._rule = readers, rule
+    def __init__(self, readers: QueryPool) -> None:
+        self._readers = readers
 
     async def message(self, request: Request) -> Response:
         """Return one message's VIEW value."""
@@ -62,27 +61,20 @@ class ViewCalls:
         )
         limit, cursor = read_limit(parameters.get("limit")), parameters.get("cursor")
         page, origin = await self._readers.ask(lambda query: query.messages(filters, limit, cursor))
-        return page_response("messages", page._replace(values=shown_to(request, page.values)), origin, {})
+        return page_response("messages", page._replace(values=shown_to(request, page.values)), origin)
 
     async def stats(self, request: Request) -> Response:
-        """Return sums by minute, and whether there is a storm."""
+        """Return sums by minute."""
         parameters = read_query(request, ("since", "limit", "cursor"))
-        moment, rule = now().wall_ms, self._rule
-        since = moment - read_since(parameters.get("since"))
+        since = now().wall_ms - read_since(parameters.get("since"))
         limit, cursor = read_limit(parameters.get("limit"), MOST_ROWS), parameters.get("cursor")
-
-        def question(query: ViewQuery) -> tuple[Page, Storm | None]:
-            return query.sums(since, limit, cursor), storm_of(query.failures(moment - rule.window, moment), rule)
-
-        (page, storm), origin = await self._readers.ask(question)
-        sign = None if storm is None else storm._asdict()
-        origin = origin._replace(since=origin.sums_since)
-        return page_response("stats", page, origin, {"storm": storm is not None, "storm_reason": sign})
+        page, origin = await self._readers.ask(lambda query: query.sums(since, limit, cursor))
+        return page_response("stats", page, origin._replace(since=origin.sums_since))
 
 
-def view_routes(readers: QueryPool, rule: Rule = RULE) -> list[Call]:
+def view_routes(readers: QueryPool) -> list[Call]:
     """Return the routes of the view. The calls change nothing."""
-    calls = ViewCalls(readers, rule)
+    calls = ViewCalls(readers)
     endpoints = (calls.messages, calls.message, calls.stats)
     return [_call(path, call) for path, call in zip(PATHS, endpoints, strict=True)]
 
@@ -172,10 +164,10 @@ def headers_of(origin: Origin) -> dict[str, str]:
     return {"cache-control": "no-store", "age": str(int(age(as_of))), **headers}
 
 
-def page_response(name: str, page: Page, origin: Origin, more: dict[str, object]) -> Response:
+def page_response(name: str, page: Page, origin: Origin) -> Response:
     """Return the response with a page. Its rows are JSON already."""
     rows = msgspec.Raw(b"[" + b",".join(page.values) + b"]")
-    rest = {"cursor": page.cursor, **more, **told_origin(origin)}
+    rest = {"cursor": page.cursor, **told_origin(origin)}
     return Response(msgspec.json.encode({name: rows, **rest}), media_type=MEDIA_TYPE, headers=headers_of(origin))
 
 

@@ -4,11 +4,7 @@ Pure, except that `summarize` asks the local copy of the view; `LastAlarms` is u
 
 - *Alarms*, in the head of every page: what is wrong now, from the heartbeats of instances (`signs_of` says what one
   heartbeat means), and what operators hold.
-- *Summary*, on the first page: states, due times, reasons, topics, minutes. Waiting records are read in the order of
-  their due time, up to a limit. So the chart is correct up to a time that it shows, however many records wait beyond
-  it; beyond that it is hatched.
-- *Due chart*: one row for each level, one bubble for records that are due together. The time axis is logarithmic:
-  seconds near now, hours far away.
+- *Summary*, on the first page: states, levels, reasons, topics, minutes.
 - *Journey* of a record: deliveries on the left line, waits on the right one, time goes down. A longer wait is taller,
   but not in proportion. It is narrow by design, so that a telephone shows it without scaling.
 
@@ -21,15 +17,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from math import inf, log1p, log10
+from math import inf, log10
 from typing import NamedTuple
 
 from reconsume.sidecar.core.pace.pace import FailureEnd, outage_now
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
 from reconsume.sidecar.ui.templating import length, moment
-from reconsume.sidecar.view.query import DeadLetters, Due, LevelWaits, Minute, ViewQuery
-from reconsume.sidecar.view.storm import Failures, Rule, Storm, storm_of
+from reconsume.sidecar.view.query import DeadLetters, Failures, LevelWaits, Minute, ViewQuery
 from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.events import Event, State
@@ -62,20 +57,12 @@ REASONED = ("outage", "waiting", "throttled")
 """States of a pace that are alarms, with their reason."""
 READY, QUEUE = "ready", "queue"
 """Where a record waits that is in no level: the ready topic, or the queue of its key in an ordered group."""
-MOST = 10_000
-"""Records that are drawn; each query reads them again."""
-MOST_LANES = 24
 MOST_REASONS = 8
 """Reasons of dead letters that are shown."""
+MOST_TOPICS = 8
+"""Topics of which most waits that are shown."""
 MINUTES = 60
 MINUTE_MS = 60_000
-WIDTH, MARGIN = 720, 64
-"""Units of the due chart: the whole width, and the space for names."""
-COLUMNS = 30
-"""Columns of bubbles, so that they never touch."""
-SOON = 5_000
-"""ms; the scale of the logarithmic time axis."""
-TICKS = (0, 10_000, 60_000, 600_000, 3_600_000, 7_200_000, 21_600_000, 86_400_000, 864_000_000)
 TOP, HEAD = 44, 46
 """Units of a journey: where it begins, and the space for an event's own text."""
 
@@ -245,31 +232,6 @@ def attempts_told(records: Mapping[str, SubscriptionRecord], alive_after: int) -
 # --- the summary of a group -------------------------------------------------------------------------------------------
 
 
-class Lane(NamedTuple):
-    """A level, and the ms until each of its records is due; negative: overdue."""
-
-    level: str
-    waits: Sequence[int]
-
-
-class Bubble(NamedTuple):
-    """The records of one level that are due together, the first of them in `wait` ms; negative: all are overdue."""
-
-    x: float
-    records: int
-    wait: int
-
-
-class DueChart(NamedTuple):
-    """When records are due. `ticks`: the positions of times on the axis, with their names. `unknown`: the position
-    beyond which not every record is drawn, `known` ms from now; None: all are."""
-
-    known: int | None
-    lanes: Sequence[tuple[str, Sequence[Bubble]]]
-    ticks: Sequence[tuple[float, str]]
-    unknown: float | None
-
-
 class Summary(NamedTuple):
     """The overview of a group.
 
@@ -286,21 +248,18 @@ class Summary(NamedTuple):
     unleveled: int
     unleveled_name: str
     dead: list[DeadLetters]
-    due: DueChart
     failures: Failures
-    storm: Storm | None
     topics: list[tuple[str, int]]
     minutes: list[Minute]
     first_minute: int
 
 
-def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int], *, ordered: bool = False) -> Summary:
-    """Build the overview from the view. `delays`: of the group's levels, in ms. `ordered`: of an ordered group, whose
-    records wait in queues. Raises sqlite3.Error."""
-    rows, first = query.waiting(MOST + 1), (now // MINUTE_MS - MINUTES + 1) * MINUTE_MS
-    more, rows = len(rows) > MOST, rows[:MOST]
+def summarize(query: ViewQuery, now: int, window: int, delays: Collection[int], *, ordered: bool = False) -> Summary:
+    """Build the overview from the view. `window`: ms in which failures count. `delays`: of the group's levels, in ms.
+    `ordered`: of an ordered group, whose records wait in queues. Raises sqlite3.Error."""
+    first = (now // MINUTE_MS - MINUTES + 1) * MINUTE_MS
     unleveled = QUEUE if ordered else READY
-    failures, counts, parked = query.failures(now - rule.window, now), query.counts(), query.parked()
+    counts, parked = query.counts(), query.parked()
     levels = sorted(query.levels(now), key=lambda one: _rank(one.level, unleveled))
     busy = {one.level for one in levels}
     return Summary(
@@ -311,25 +270,11 @@ def summarize(query: ViewQuery, now: int, rule: Rule, delays: Collection[int], *
         unleveled_name=unleveled,
         unleveled=max(0, counts.get(State.WAITING_RETRY, 0) - parked - sum(one.records for one in levels)),
         dead=query.dead(MOST_REASONS),
-        due=due_chart(lanes_of(rows, now, unleveled), max(0, rows[-1].due - now) if more else None),
-        failures=failures,
-        storm=storm_of(failures, rule),
-        topics=Counter(row.topic for row in rows).most_common(8),
+        failures=query.failures(now - window, now),
+        topics=query.topics(MOST_TOPICS),
         first_minute=first,
         minutes=query.minutes(first, first + MINUTES * MINUTE_MS),
     )
-
-
-def lanes_of(rows: list[Due], now: int, unleveled: str) -> list[Lane]:
-    """Return a lane for each level, the shortest first; records without a level come last, as `unleveled`."""
-    waits: dict[tuple[float, str], list[int]] = defaultdict(list)
-    for row in rows:
-        if row.due:  # otherwise it is parked
-            waits[_rank(row.level, unleveled)].append(row.due - now)
-    lanes = [Lane(name, waits[delay, name]) for delay, name in sorted(waits)]
-    if len(lanes) > MOST_LANES:
-        lanes[MOST_LANES:] = [Lane("more", [wait for lane in lanes[MOST_LANES:] for wait in lane.waits])]
-    return lanes
 
 
 def _rank(level: str | None, unleveled: str) -> tuple[float, str]:
@@ -338,30 +283,6 @@ def _rank(level: str | None, unleveled: str) -> tuple[float, str]:
         return (inf, unleveled) if level is None else (float(parse_duration(level)), level)
     except ValueError:  # any text is possible: it comes from a topic
         return inf, "other"
-
-
-def due_chart(lanes: Sequence[Lane], known: int | None) -> DueChart:
-    """Return where the records of each level are. `known`: ms from now up to which every record is there; None: all."""
-    farthest = max((wait for lane in lanes for wait in lane.waits), default=0)
-    horizon = max(farthest, 60_000) * 1.15
-    ticks = [(across(tick, horizon), render_duration(tick) if tick else "now") for tick in TICKS if tick <= horizon]
-    unknown = None if known is None else across(known, horizon)
-    return DueChart(known, [(lane.level, bubbles(lane, horizon)) for lane in lanes], ticks, unknown)
-
-
-def across(wait: int, horizon: float) -> float:
-    """Return the position of a wait (ms) on the axis; an overdue record is at its beginning."""
-    return MARGIN + 18 + (WIDTH - MARGIN - 40) * log1p(max(0, wait) / SOON) / log1p(horizon / SOON)
-
-
-def bubbles(lane: Lane, horizon: float) -> list[Bubble]:
-    """Return the records of a level, those that are due at about the same time together."""
-    step = (WIDTH - MARGIN - 40) / COLUMNS
-    columns: dict[int, list[int]] = {}
-    for wait in lane.waits:
-        column = -1 if wait < 0 else int((across(wait, horizon) - MARGIN - 18) / step)
-        columns.setdefault(column, []).append(wait)
-    return [Bubble(MARGIN + 18 + (column + 0.5) * step, len(waits), min(waits)) for column, waits in columns.items()]
 
 
 # --- the journey of a record ------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from reconsume.sidecar.ui.overview import LastAlarms, attempts_told, journey_ste
 from reconsume.sidecar.ui.security import Session
 from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.query import Filters, QueryPool, UnknownError
-from reconsume.sidecar.view.storm import RULE
 from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.events import State
 
@@ -26,6 +25,8 @@ ROWS = 50
 LONGEST_TEXT = 1_024
 FIRST_S = 3.0
 """Seconds for which the first page waits for what is so now. What comes later is brought by the part of its alarms."""
+FAILED_WITHIN_MS = 300_000
+"""ms in which a record has failed last that the first page counts by its reason."""
 OLD = 60_000
 """ms after which the view counts as behind."""
 
@@ -54,14 +55,14 @@ class Pages:
         try:
             ordered = settings.order_by is not None
             summary, origin = await self._readers.ask(
-                lambda query: summarize(query, now, RULE, settings.delays, ordered=ordered)
+                lambda query: summarize(query, now, FAILED_WITHIN_MS, settings.delays, ordered=ordered)
             )
         except UnknownError as unknown:
             return self._render(template, summary=None, problem=str(unknown), view_source=settings.view.source, **page)
         status = self._topic.status
         return self._render(
             template, summary=summary, origin=origin, old=now - origin.as_of > OLD, problem=status.problem,
-            bad=sum(status.bad.values()), rule=RULE, **page,
+            bad=sum(status.bad.values()), window=FAILED_WITHIN_MS, **page,
         )  # fmt: skip
 
     async def _in_time(self) -> dict[str, Any]:

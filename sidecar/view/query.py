@@ -26,7 +26,6 @@ from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.view.copy import reading
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.storm import Failures
 from reconsume.topics.events import State
 from reconsume.topics.view_record import StatsRow, encode_row
 
@@ -48,7 +47,7 @@ LONGEST_PAGE = 1024 * 1024
 """Bytes of the values of a page; a page ends with the value that passes them. A row of ours has 600, but whoever may
 write the view may write rows of 16 KiB."""
 MOST_REASONS = 20
-"""Reasons that are returned for the failures of a window. A storm has one reason."""
+"""Reasons that are returned for the failures of a window."""
 
 MOST_LEVELS = 100
 """Levels that are counted. A group has 20, but an event may name any."""
@@ -67,7 +66,11 @@ NEWEST_DEAD = """
 SELECT id, at, coalesce(json_extract(CAST(value AS TEXT), '$.text'), '') FROM message INDEXED BY message_dead
 WHERE state = 'DLQ' AND reason = ? ORDER BY at DESC LIMIT 1
 """
-DUE = "SELECT due, topic, level FROM message WHERE state = ? ORDER BY due LIMIT ?"
+TOPICS = """
+SELECT topic, count(*) FROM (SELECT topic FROM message WHERE state = ? ORDER BY due LIMIT 10000)
+GROUP BY topic ORDER BY count(*) DESC, topic LIMIT ?
+"""
+"""The topics of what waits, of the first that are due: to look at all of them takes seconds."""
 SUMS = "minute, topic, level, reason, waiting, committed, dead, redriven"
 MINUTES = """
 SELECT minute, sum(waiting), sum(committed), sum(dead) FROM sums WHERE minute >= ? AND minute < ? GROUP BY minute
@@ -118,6 +121,13 @@ class DeadLetters(NamedTuple):
     text: str
 
 
+class Failures(NamedTuple):
+    """Records whose last failure was within a window, by its reason. The most frequent reasons come first."""
+
+    total: int
+    reasons: tuple[tuple[str, int], ...]
+
+
 class Minute(NamedTuple):
     """The counts of one minute; `begin` is its start in epoch ms."""
 
@@ -125,14 +135,6 @@ class Minute(NamedTuple):
     waiting: int
     committed: int
     dead: int
-
-
-class Due(NamedTuple):
-    """When a record is due (epoch ms; 0: it is parked), its topic, and its level."""
-
-    due: int
-    topic: str
-    level: str | None
 
 
 class _List(NamedTuple):
@@ -216,9 +218,9 @@ class ViewQuery:
             for reason, count in rows
         ]
 
-    def waiting(self, most: int) -> list[Due]:
-        """Return the waiting records in the order of their due time, at most `most`."""
-        return [Due(*row) for row in self._connection.execute(DUE, (State.WAITING_RETRY, most))]
+    def topics(self, most: int) -> list[tuple[str, int]]:
+        """Return the topics of which most waits, with how many records; at most `most`."""
+        return list(self._connection.execute(TOPICS, (State.WAITING_RETRY, most)))
 
     def minutes(self, first: int, end: int) -> list[Minute]:
         """Return the counts of each minute from `first` up to `end` (epoch ms), over all topics, levels and reasons;

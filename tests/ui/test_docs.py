@@ -30,7 +30,7 @@ def test_the_pictures_are_made_anew(chromium: Any, scene: Scene) -> None:
         size = {"width": 1080, "height": height}
         page = chromium.new_page(base_url=scene.url, color_scheme=scheme, viewport=size, **ZONE)
         page.goto("/")
-        for part in (".bubble", "#alarms .notice", "#fleet table"):
+        for part in ("#levels a", "#alarms .notice", "#fleet table"):
             page.wait_for_selector(part)
         page.screenshot(path=FOLDER / f"group-{scheme}.png", full_page=scheme == "light")
         if scheme == "dark":

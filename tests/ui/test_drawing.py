@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconsume.sidecar.printable import printable
-from reconsume.sidecar.ui.overview import Lane, across, due_chart, journey_steps
+from reconsume.sidecar.ui.overview import journey_steps
 from reconsume.sidecar.ui.templating import ago, cut, environment, length, moment, short
 from reconsume.sidecar.view.query import Minute
 from reconsume.topics.events import Event, State
@@ -17,10 +17,6 @@ from tests.ui.hostile import ATTACKS
 
 NOW = 1_763_690_000_000
 CHARTS: Any = environment().get_template("charts.html").module
-
-
-def due_picture(lanes: list[Lane], known: int | None) -> str:
-    return str(CHARTS.due(due_chart(lanes, known)))
 
 
 def journey_picture(events: list[Event]) -> str:
@@ -34,25 +30,6 @@ def told(number: int, state: State, **changes: object) -> Event:
 def texts(svg: str) -> list[str]:
     """Every text of a picture, which must be well-formed by itself."""
     return [part.text or "" for part in ET.fromstring(svg).iter() if part.tag in ("text", "title")]
-
-
-def test_a_later_due_time_lies_further_right_and_what_is_overdue_at_the_beginning() -> None:
-    places = [across(wait, 3_600_000) for wait in (-5_000, 0, 10_000, 60_000, 3_000_000, 3_600_000)]
-    assert places[0] == places[1]
-    assert places[1:] == sorted(set(places[1:]))
-    assert places[-1] < 720
-
-
-def test_every_waiting_record_is_in_a_bubble_of_its_level() -> None:
-    svg = due_picture([Lane("10s", [-1, 5, 6_000]), Lane("1h", [3_000_000] * 40)], None)
-    counted = [text for text in texts(svg) if "due in" in text or "overdue" in text]
-    assert sum(int(text.split()[0]) for text in counted) == 43
-    assert "40 1h: due in 50m" in counted
-
-
-def test_what_is_not_known_is_drawn_as_such() -> None:
-    assert "unknown" in due_picture([Lane("1h", [3_000_000])], 600_000)
-    assert "unknown" not in due_picture([Lane("1h", [3_000_000])], None)
 
 
 def test_a_minute_is_as_tall_as_what_happened_in_it() -> None:
@@ -100,11 +77,18 @@ def test_a_parked_record_is_not_due() -> None:
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_text_becomes_markup(attack: str) -> None:
     events = [told(0, State.WAITING_RETRY, reason=attack, level=attack, instance=attack, due=NOW + 1)]
-    for svg in (journey_picture(events), due_picture([Lane(attack, [1] * 30)], None)):
-        kinds = {part.tag for part in ET.fromstring(svg).iter()}
-        assert kinds <= {"svg", "text", "title", "line", "circle", "path", "rect"}
-        assert "style=" not in svg
-        assert {sign for sign in svg if not sign.isprintable()} <= {"\n"}
+    svg = journey_picture(events)
+    assert {part.tag for part in ET.fromstring(svg).iter()} <= {
+        "svg",
+        "text",
+        "title",
+        "line",
+        "circle",
+        "path",
+        "rect",
+    }
+    assert "style=" not in svg
+    assert {sign for sign in svg if not sign.isprintable()} <= {"\n"}
 
 
 def test_a_bar_of_nothing_is_empty() -> None:

@@ -37,7 +37,6 @@ from reconsume.sidecar.cli.retries.rows import (
     for_people,
     journey,
     row_of,
-    storm_text,
     sums_row,
     tried_of,
     whole_view,
@@ -54,7 +53,6 @@ from reconsume.sidecar.errors import RecordError
 from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.printable import printable
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.storm import RULE
 from reconsume.topics.events import State
 
 if TYPE_CHECKING:
@@ -221,9 +219,7 @@ def stats(
 ) -> None:
     """Show the sums by minute, topic, level and reason.
 
-    They are counted from the events, also where a Spark job writes the view. The running minute is among them. Whether
-    there is a storm of failures is told from the records' present states: one reason of at least 100 records, and of
-    half of all that failed in the last 5 minutes.
+    They are counted from the events, also where a Spark job writes the view. The running minute is among them.
 
     \b
     Example:
@@ -232,10 +228,8 @@ def stats(
     span = duration(since, "--since")
     settings = settings_for_kafka(options)
     with whole_view(settings, Source(settings.view.source), most, with_sums=True) as look, look.questions() as ask:
-        now = wall()
-        talk(storm_text(ask.failures(now - RULE.window, now), RULE))
         form = options.output.format
-        options.output.rows(STATS, (for_people(sums_row(value), form) for value in ask.every_sum(now - span)), CUT)
+        options.output.rows(STATS, (for_people(sums_row(value), form) for value in ask.every_sum(wall() - span)), CUT)
 
 
 def row_without_events(settings: Settings, record: str, where: Row, missing: str, *, has_copy: bool) -> Row:

@@ -12,10 +12,8 @@ from reconsume.sidecar.cli.terminal.output import Format, Row, clock, talk
 from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.group_policy.blocking import Blocking, Retried
-from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.storm import Failures, Rule, storm_of
 from reconsume.topics.durations import render_duration
 from reconsume.topics.events import Event, State, author_of
 
@@ -128,15 +126,6 @@ def source_lines(source: Source, as_of: int, since: int, shortfall: str, now: in
         yield f"complete since {clock(since)}: older events have left the topic, or were not read"
     if shortfall:
         yield f"warning: {shortfall}"
-
-
-def storm_text(failures: Failures, rule: Rule) -> str:
-    """Return a line that says whether there is a storm."""
-    window, storm = render_duration(rule.window), storm_of(failures, rule)
-    if storm is None:
-        return f"no storm: {plural(failures.total, 'record')} failed in the last {window}"
-    share = round(100 * storm.failures / storm.of)
-    return f"storm: {storm.reason} is {share} % of {plural(storm.of, 'record')} that failed in the last {window}"
 
 
 def journey(events: Sequence[Event]) -> Iterator[Row]:

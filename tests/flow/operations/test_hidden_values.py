@@ -66,7 +66,7 @@ OPEN = {
     *(f"partitions[].{name}" for name in PARTITION),
     *(f"holds[].{name}" for name in ("id", "what", "topic", "level", "since", "until", "who")),
     *(f"stats[].{name}" for name in ("v", "group", "minute", "topic", "level", "reason", "waiting", "committed")),
-    *("stats[].dead", "stats[].redriven", "cursor", "storm", "storm_reason", "holds_ignored"),
+    *("stats[].dead", "stats[].redriven", "cursor", "holds_ignored"),
     *("source", "as_of", "age_seconds", "complete_since", "shortfall"),
     *(f"view.{name}" for name in ("source", "as_of", "age_seconds", "complete_since", "sums_since")),
     *(f"view.{name}" for name in ("shortfall", "problem")),

@@ -98,7 +98,6 @@ def test_what_failed_is_told_by_every_sidecar_of_the_group(scene: Scene) -> None
         assert get(sidecar, "messages/orders:0:999999").status == 404
         dead = sum(row["dead"] for row in get(sidecar, "stats").json["stats"])
         assert dead == 20, "the sums are counted from the events"
-        assert get(sidecar, "stats").json["storm"] is False
 
 
 def test_the_age_is_told_and_small_while_all_is_well(scene: Scene) -> None:
@@ -177,32 +176,6 @@ def test_without_a_view_the_calls_say_so_and_the_rest_works(
     assert get(sidecar, "messages").status == 404
     assert sidecar.status()["view"] is None
     assert "\nreconsume_view_lag_seconds{" not in sidecar.metrics()
-
-
-@pytest.mark.long
-def test_a_storm_is_a_sign_and_holds_no_delivery_back(
-    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
-) -> None:
-    group = create_group(new_group(), also=VIEW)
-    service = start_service(SCRIPT)
-    storm = following()
-    write(group, [view_row(0, group=group.group)])
-    sidecar = start_sidecar(group, service.url, overrides=storm)
-    sidecar.until(lambda: get(sidecar, "stats").status == 200, SOON, "the view is known")
-    last = wall() + 60_000  # a later failure than now is none
-    rows = [view_row(number, group=group.group, last_failed_at=last) for number in range(30)]
-    write(group, rows)
-    sidecar.until(lambda: len(get(sidecar, "messages").json["messages"]) == 30, SOON, "they are there")
-    assert get(sidecar, "stats").json["storm"] is False
-    produce(group.bootstrap, group.names.view, [out(storming(group, number)) for number in range(100)])
-    sidecar.until(lambda: get(sidecar, "stats").json["storm"] is True, SOON, "the storm is seen")
-    produce(group.bootstrap, group.main, [b"ok:%d" % number for number in range(50)])
-    sidecar.until(lambda: len(service.ledger.taken()) == 50, SOON, "its own service is well")
-    assert (sidecar.status()["pace"], sidecar.metric('reconsume_pace_changes_total{state="outage"}')) == ("open", 0)
-
-
-def storming(group: GroupTopics, number: int) -> ViewRow:
-    return view_row(number, group=group.group, times=2, last_failed_at=wall())
 
 
 def test_a_stop_is_clean_and_leaves_no_temporary_file(

@@ -9,9 +9,8 @@ import pytest
 
 from reconsume.sidecar.ui.overview import summarize
 from reconsume.sidecar.view.copy import ViewCopy, open_copy
-from reconsume.sidecar.view.query import DEAD, LEVELS, BadCursorError, Filters, Minute, ViewQuery, questions
+from reconsume.sidecar.view.query import DEAD, LEVELS, BadCursorError, Failures, Filters, Minute, ViewQuery, questions
 from reconsume.sidecar.view.source import Source
-from reconsume.sidecar.view.storm import Failures, Rule
 from reconsume.topics.events import State
 from reconsume.topics.view_record import MINUTE
 from tests.support.event_histories import BASE, changed
@@ -62,9 +61,9 @@ def test_what_waits_is_counted_by_level_with_its_first_and_last_due_time(mixed: 
 def test_what_is_parked_waits_for_no_time_and_is_not_among_what_is_due(store: ViewCopy, ask: ViewQuery) -> None:
     """The overview says of it that it waits, and not that nothing does."""
     take(store, view_row(1, due=300), view_row(2, due=0, level=None), view_row(3, State.COMMIT, due=0))
-    summary = summarize(ask, 100, Rule(60_000, 0.5, 10), ())
+    summary = summarize(ask, 100, 60_000, ())
     assert (ask.parked(), summary.parked, summary.unleveled) == (1, 1, 0)
-    assert [[one.wait for one in bubbles] for _, bubbles in summary.due.lanes] == [[200]]
+    assert [(one.level, one.records, one.first) for one in summary.levels] == [("10s", 1, 300)]
 
 
 @pytest.mark.parametrize(("ordered", "name"), [(False, "ready"), (True, "queue")])
@@ -72,9 +71,16 @@ def test_what_waits_in_no_level_is_named_by_where_the_group_keeps_it(
     store: ViewCopy, ask: ViewQuery, ordered: bool, name: str
 ) -> None:
     take(store, view_row(1, due=300), view_row(2, due=200, level=None))
-    summary = summarize(ask, 100, Rule(60_000, 0.5, 10), (), ordered=ordered)
+    summary = summarize(ask, 100, 60_000, (), ordered=ordered)
     assert (summary.unleveled, summary.unleveled_name) == (1, name)
-    assert [lane for lane, _ in summary.due.lanes] == ["10s", name]
+    assert [one.level for one in summary.levels] == ["10s"]
+
+
+def test_the_topics_of_which_most_waits_come_first(store: ViewCopy, ask: ViewQuery) -> None:
+    rows = [view_row(number, due=number, topic="b" if number > 1 else "a") for number in range(1, 5)]
+    take(store, *rows, view_row(9, State.COMMIT, due=0, topic="c"))
+    assert ask.topics(8) == [("b", 3), ("a", 1)]
+    assert ask.topics(1) == [("b", 3)]
 
 
 def test_dead_letters_are_counted_by_reason_with_the_newest(store: ViewCopy, ask: ViewQuery) -> None:
