@@ -1,11 +1,6 @@
 """`POST /v1/retry` (contract 6.10): a record that a relay's service read itself and could not handle.
 
-Only the request is read here, on the event loop; `delivery/relay/posts.py` decides what follows. There are two forms:
-
-- JSON (`Post`), which carries everything; bytes are base64.
-- Raw (`application/octet-stream`): the body is the value, and the rest is in request headers, as push sends them. So a
-  service can send back what it got, without JSON and base64. What headers cannot carry (a null key beside an empty one,
-  the order of headers, odd bytes) needs the JSON form.
+Only the request is read here, on the event loop; `delivery/relay/posts.py` decides what follows. Bytes are base64.
 
 A field that cannot be read is refused. In the response to a push it is not, because there the service does not wait for
 a refusal. No refusal repeats a word of the request.
@@ -13,24 +8,18 @@ a refusal. No refusal repeats a word of the request.
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Mapping
 from typing import Annotated, Protocol, TypeAlias
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.outcome import Failed
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.delivery.relay.post_writer import NotWrittenError, RefusedError, TooLargeError, UnknownError
 from reconsume.sidecar.delivery.relay.posts import NotOursError, PostResult
-from reconsume.sidecar.delivery.verdict import ASKED_DEAD_LETTER, ASKED_RETRY, VerdictFields, read_header
+from reconsume.sidecar.delivery.verdict import ASKED_DEAD_LETTER, ASKED_RETRY
 from reconsume.sidecar.delivery.verdict_fields import LONGEST_FIELD, reason_of
-from reconsume.sidecar.http.access import RAW
 from reconsume.sidecar.http.bodies import LONGEST
 from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
@@ -38,14 +27,12 @@ from reconsume.sidecar.http.json_body import fault_of_json
 from reconsume.sidecar.http.problems import problem
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.expiry import parse_expiry
-from reconsume.topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers, RetryState
-from reconsume.topics.tags import HEADER as TAGS
+from reconsume.topics.retry_headers import LARGEST_LONG, LARGEST_PARTITION, Headers
 
 RETRY = "/v1/retry"
 HEAD_ROOM = 64 * 1024
 """Bytes of a post beside key and value."""
 RETRY_AFTER = {"retry-after": "1"}
-TRACE = ("traceparent", "tracestate", "baggage")
 REFUSALS = {
     NotOursError: (400, "topic must be a main topic of this group, or its ready topic."),
     TooLargeError: (413, "Kafka does not take a record of this size: {}"),
@@ -72,7 +59,7 @@ class RetryFields(msgspec.Struct, kw_only=True):
 
 
 class Post(RetryFields, kw_only=True, forbid_unknown_fields=True):
-    """The body of the JSON form. Bytes are base64 in JSON."""
+    """The body. Bytes are base64 in JSON."""
 
     topic: str
     partition: PartitionNumber
@@ -81,18 +68,6 @@ class Post(RetryFields, kw_only=True, forbid_unknown_fields=True):
     value_base64: bytes | None
     headers: Headers
     timestamp: Timestamp
-
-
-class RawRecord(msgspec.Struct):
-    """The headers `Reconsume-Topic` and so on, which say of the raw form which record it is."""
-
-    topic: Annotated[str, msgspec.Meta(min_length=1)]
-    partition: PartitionNumber
-    offset: Offset
-    timestamp: Timestamp = -1
-    times: Times = 0
-    redrives: Times = 0
-    cycle: Times = 0
 
 
 _BODY = msgspec.json.Decoder(Post)
@@ -132,9 +107,6 @@ async def read_post(request: Request) -> tuple[Record, Failed]:
     """Return the record of a post, and the failure that it reports. Raises ValueError, without a word of the post."""
     body = await request.body()
     try:
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() == RAW:
-            headers = {name: request.headers[name] for name in request.headers}
-            return raw_record(headers, body), failure_of(raw_fields(headers))
         post = _BODY.decode(body)
     except msgspec.MsgspecError as fault:
         raise ValueError(fault_of_json(fault)) from None
@@ -161,70 +133,3 @@ def failure_of(fields: RetryFields) -> Failed:
     reason, text = reason_of(fields.reason)
     usual = ASKED_DEAD_LETTER if fields.level == -1 else ASKED_RETRY
     return Failed(reason or usual, text, delay=delay, level=fields.level, asked=True, expires=expires)
-
-
-# --- the raw form -----------------------------------------------------------------------------------------------------
-
-
-def raw_record(headers: Mapping[str, str], body: bytes) -> Record:
-    """Return the record that a raw post carries. `headers`: of the request, in lower case. Raises ValueError and
-    ValidationError."""
-    named = {name.removeprefix("reconsume-"): text for name, text in headers.items() if name.startswith("reconsume-")}
-    raw = msgspec.convert(named, RawRecord, strict=False)
-    identity = f"{raw.topic}:{raw.partition}:{raw.offset}"
-    if named.get("id", identity) != identity:
-        raise ValueError("Reconsume-Id must be topic:partition:offset, of the three headers for these")
-    state = None
-    if raw.times or raw.redrives or raw.cycle:
-        state = RetryState(
-            identity, raw.topic, raw.times, raw.redrives, timestamp=raw.timestamp, first_failed_at=wall(),
-            cycle=raw.cycle,
-        )  # fmt: skip
-    value = None if named.get("null", "").lower() == "value" else body
-    source = Partition(raw.topic, raw.partition)
-    own = _own(headers)
-    if (tags := _bytes_of(named, "tags")) is not None:
-        own.append((TAGS, tags))
-    return Record(source, raw.offset, 0, raw.timestamp, _key(named), value, own, state)
-
-
-def raw_fields(headers: Mapping[str, str]) -> RetryFields:
-    """Return what `Reconsume-Verdict` asks for. Raises ValueError and ValidationError."""
-    said = read_header([headers.get("reconsume-verdict", "retry").encode("latin-1", "replace")])
-    if not isinstance(said, VerdictFields) or said.verdict not in ("retry", "dead-letter"):
-        raise ValueError(
-            "Reconsume-Verdict must be retry or dead-letter, perhaps with delay, level, reason and expires"
-        )
-    fields = {"delay": said.delay, "level": said.level, "reason": said.reason, "expires": said.expires}
-    if said.verdict == "dead-letter":
-        fields["level"] = -1
-    return msgspec.convert(fields, RetryFields, strict=False)
-
-
-def _key(named: Mapping[str, str]) -> bytes | None:
-    """Return the key. `named`: the headers `Reconsume-...` without that prefix."""
-    if "key-omitted" in named:
-        raise ValueError("the key was too long for a header: post the JSON form")
-    return _bytes_of(named, "key")
-
-
-def _bytes_of(named: Mapping[str, str], name: str) -> bytes | None:
-    """Return what push sends under a name, or as base64 under `<name>-Base64`."""
-    if (packed := named.get(f"{name}-base64")) is not None:
-        try:
-            return base64.b64decode(packed, validate=True)
-        except binascii.Error:
-            raise ValueError(f"reconsume-{name}-base64 is no base64") from None
-    plain = named.get(name)
-    return None if plain is None else plain.encode("latin-1", "replace")
-
-
-def _own(headers: Mapping[str, str]) -> Headers:
-    """Return the record's own headers that push sends without being asked: CloudEvents and the trace."""
-    own: Headers = []
-    for name, text in headers.items():
-        if name.startswith("ce-"):
-            own.append((f"ce_{name.removeprefix('ce-')}", unquote_to_bytes(text)))
-        elif name in TRACE:
-            own.append((name, text.encode("latin-1", "replace")))
-    return own

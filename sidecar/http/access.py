@@ -31,7 +31,6 @@ from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.http.tokens import Tokens
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-RAW = "application/octet-stream"
 UNKNOWN_CALLER = (401, 403)
 DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 OWN_SITE = (b"same-origin", b"none")
@@ -55,8 +54,6 @@ class Access:
     hosts: tuple[str, ...] = LOOPBACK_NAMES
     schemes: tuple[str, ...] = ("http",)
     media_type: str | None = MEDIA_TYPE
-    raw_paths: frozenset[str] = frozenset()
-    """Paths that also take bodies of the type `application/octet-stream`. No page can send it without asking."""
     longest: Callable[[], int] = lambda: LONGEST
     """Bytes of a body at most."""
     body_within: float = WITHIN
@@ -166,8 +163,6 @@ class AccessMiddleware:
             return None
         types = values(headers, b"content-type")
         kinds = [kind.partition(b";")[0].strip().lower().decode("latin-1") for kind in types]
-        if kinds == [RAW] and path in self._access.raw_paths:
-            return None
         if kinds == [self._access.media_type] or not (kinds or sends_body(headers)):
             return None
         return problem(415, f"The body must have Content-Type: {self._access.media_type}.")

@@ -21,7 +21,7 @@ from reconsume.sidecar.api.app import (
 )
 from reconsume.sidecar.api.holds import hold_routes
 from reconsume.sidecar.api.pull import RECEIVE, no_pull_routes, pull_routes
-from reconsume.sidecar.api.retry import RETRY, longest_post, retry_routes
+from reconsume.sidecar.api.retry import longest_post, retry_routes
 from reconsume.sidecar.api.settle import settle_routes
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.counters import LaneCounters
@@ -193,7 +193,7 @@ def build_access(settings: Settings, largest: Callable[[], int] = lambda: 0) -> 
         read=settings.read,
     )
     if settings.deliver.mode == "relay":
-        access = replace(access, raw_paths=frozenset({RETRY}), longest=lambda: longest_post(largest()))
+        access = replace(access, longest=lambda: longest_post(largest()))
     elif settings.deliver.outputs:
         access = replace(access, longest=lambda: max(LONGEST, settings.deliver.max_answer))
     return access

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reconsume.sidecar.api.app import Access, build_app
-from reconsume.sidecar.api.retry import RETRY, longest_post, retry_routes
+from reconsume.sidecar.api.retry import longest_post, retry_routes
 from reconsume.sidecar.core.outcome import Failed
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.delivery.relay.post_writer import NotWrittenError, RefusedError, TooLargeError, UnknownError
@@ -53,7 +53,7 @@ def notes() -> Notes:
 
 @pytest.fixture
 def port(notes: Notes) -> Iterator[str | int]:
-    access = Access(raw_paths=frozenset({RETRY}), longest=lambda: longest_post(LARGEST))
+    access = Access(longest=lambda: longest_post(LARGEST))
     with serving(build_app(Operation(), bytes, access, calls=retry_routes(notes))) as place:
         yield place
 
@@ -77,11 +77,9 @@ def test_a_post_is_read_byte_for_byte_and_answered_with_what_was_done(port: int,
     assert failure == Failed("no-stock", delay=90_000, level=2, asked=True)
 
 
-def test_a_post_may_say_when_its_record_expires_in_both_forms(port: int, notes: Notes) -> None:
-    assert post(port, {**GOOD, "expires": "6h"}).status == 201
-    raw = {"Content-Type": "application/octet-stream", "Reconsume-Verdict": "retry; expires=2026-11-26T18:00:00Z"}
-    place = {"Reconsume-Topic": "orders", "Reconsume-Partition": "3", "Reconsume-Offset": "7"}
-    assert post(port, b"value", {**raw, **place}).status == 201
+def test_a_post_may_say_when_its_record_expires(port: int, notes: Notes) -> None:
+    for expires in ("6h", "2026-11-26T18:00:00Z"):
+        assert post(port, {**GOOD, "expires": expires}).status == 201
     assert [failure.expires for _, failure in notes.posts] == [Expiry(after=21_600_000), Expiry(at=1_795_716_000_000)]
     answer = post(port, {**GOOD, "expires": "soon"})
     assert (answer.status, "expires must be a time such as" in answer.json["detail"]) == (400, True)
@@ -183,80 +181,8 @@ def test_a_caller_that_would_rather_speak_http2_is_answered_all_the_same(port: i
     assert len(notes.posts) == 2
 
 
-PUSHED = {
-    "Content-Type": "application/octet-stream",
-    "Reconsume-Topic": "orders",
-    "Reconsume-Partition": "3",
-    "Reconsume-Offset": "1024",
-    "Reconsume-Timestamp": "1763690000000",
-    "Reconsume-Id": "orders:3:1024",
-    "Reconsume-Key": "k",
-    "ce-type": "order.placed%20now",
-    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-}
-
-
-def test_a_service_sends_back_what_it_was_pushed_with_its_verdict(port: int, notes: Notes) -> None:
-    more = {"Reconsume-Times": "2", "Reconsume-Redrives": "1", "Reconsume-Verdict": "retry; delay=90s; reason=busy"}
-    assert post(port, b"\xff value", PUSHED | more).status == 201
-    [(record, failure)] = notes.posts
-    assert (record.source, record.offset, record.timestamp) == (Partition("orders", 3), 1024, 1_763_690_000_000)
-    assert (record.key, record.value) == (b"k", b"\xff value")
-    assert record.headers == [("ce_type", b"order.placed now"), ("traceparent", PUSHED["traceparent"].encode())]
-    assert record.retry_state is not None
-    assert (record.retry_state.id, record.retry_state.times, record.retry_state.redrives) == ("orders:3:1024", 2, 1)
-    assert failure == Failed("busy", delay=90_000, asked=True)
-
-
-@pytest.mark.parametrize(
-    ("more", "key", "value", "reason"),
-    [
-        ({}, b"k", b"v", "retry-asked"),
-        ({"Reconsume-Key": ""}, b"", b"v", "retry-asked"),
-        ({"Reconsume-Key-Base64": "/w=="}, b"\xff", b"v", "retry-asked"),
-        ({"Reconsume-Null": "value"}, b"k", None, "retry-asked"),
-        ({"Reconsume-Verdict": "dead-letter"}, b"k", b"v", "dead-letter-asked"),
-    ],
-)
-def test_the_raw_form_says_what_the_json_form_says(
-    port: int, notes: Notes, more: dict[str, str], key: bytes, value: bytes | None, reason: str
-) -> None:
-    assert post(port, b"" if value is None else value, PUSHED | more).status == 201
-    [(record, failure)] = notes.posts
-    assert (record.key, record.value, record.retry_state, failure.reason) == (key, value, None, reason)
-
-
-@pytest.mark.parametrize("sent", [{"Reconsume-Tags": "TagA"}, {"Reconsume-Tags-Base64": "VGFnQQ=="}])
-def test_the_raw_form_keeps_the_tags_that_push_sends(port: int, notes: Notes, sent: dict[str, str]) -> None:
-    assert post(port, b"v", PUSHED | sent).status == 201
-    [(record, _)] = notes.posts
-    assert ("TAGS", b"TagA") in (record.headers or [])
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"Reconsume-Topic": ""},
-        {"Reconsume-Partition": "-1"},
-        {"Reconsume-Offset": "x"},
-        {"Reconsume-Times": "1000000"},
-        {"Reconsume-Id": "orders:3:1025"},
-        {"Reconsume-Key-Base64": "k"},
-        {"Reconsume-Tags-Base64": "k"},
-        {"Reconsume-Key-Omitted": "9000"},
-        {"Reconsume-Verdict": "commit"},
-        {"Reconsume-Verdict": "retry; level=x"},
-        {"Reconsume-Verdict": "retry; delay=soon"},
-    ],
-)
-def test_a_raw_post_that_cannot_be_read_is_400(port: int, notes: Notes, more: dict[str, str]) -> None:
-    assert post(port, b"v", PUSHED | more).status == 400
-    assert notes.posts == []
-
-
 def test_a_post_may_be_as_large_as_the_topics_take(port: int, notes: Notes) -> None:
     value = base64.b64encode(bytes(LARGEST)).decode()
     assert post(port, {**GOOD, "value_base64": value}).status == 201
-    assert post(port, bytes(LARGEST), PUSHED).status == 201
-    assert [len(record.value or b"") for record, _ in notes.posts] == [LARGEST, LARGEST]
-    assert post(port, bytes(LARGEST * 4 // 3 + MIB), PUSHED).status == 413
+    assert [len(record.value or b"") for record, _ in notes.posts] == [LARGEST]
+    assert post(port, bytes(LARGEST * 4 // 3 + MIB)).status == 413

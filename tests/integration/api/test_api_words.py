@@ -12,7 +12,7 @@ import pytest
 from reconsume.sidecar.api.app import Access, build_app
 from reconsume.sidecar.api.holds import hold_routes
 from reconsume.sidecar.api.pull import pull_routes
-from reconsume.sidecar.api.retry import RETRY, retry_routes
+from reconsume.sidecar.api.retry import retry_routes
 from reconsume.sidecar.api.settle import settle_routes
 from reconsume.sidecar.errors import LetterError, RecordError
 from reconsume.topics.outputs import AllowedOutputs
@@ -80,7 +80,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | int]:
         *retry_routes(cast(Any, None)),
         *pull_routes(cast(Any, Leases()), "billing", 1_000, AllowedOutputs(("out",), ())),
     ]
-    access = Access(operators=token, raw_paths=frozenset({RETRY}))
+    access = Access(operators=token)
     with serving(build_app(Operation(), lambda: b"", access, calls)) as place:
         yield place
 
@@ -167,28 +167,6 @@ def test_no_path_and_no_parameter_is_repeated(place: str | int, method: str, tar
 def test_no_header_of_a_call_is_repeated(place: str | int, name: str) -> None:
     value = f"Bearer {WORD}" if name == "Authorization" else f"http://{WORD}" if name == "Origin" else WORD
     silent(call(place, "POST", "/v1/settle", json.dumps(SETTLE).encode(), {name: value}))
-
-
-RAW = {"Reconsume-Topic": "orders", "Reconsume-Partition": "0", "Reconsume-Offset": "0"}
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"Reconsume-Partition": WORD},
-        {"Reconsume-Offset": WORD},
-        {"Reconsume-Topic": WORD, "Reconsume-Id": "orders:0:0"},
-        {"Reconsume-Id": WORD},
-        {"Reconsume-Verdict": WORD},
-        {"Reconsume-Verdict": f"retry; delay={WORD}"},
-        {"Reconsume-Verdict": f"retry; level={WORD}"},
-        {"Reconsume-Verdict": f"retry; expires={WORD}"},
-        {"Reconsume-Key-Base64": WORD},
-        {"Reconsume-Times": WORD},
-    ],
-)
-def test_no_header_of_a_raw_post_is_repeated(place: str | int, changed: dict[str, str]) -> None:
-    silent(call(place, "POST", RETRY, b"value", {"Content-Type": "application/octet-stream", **RAW, **changed}))
 
 
 def test_what_may_not_be_written_is_named_by_its_number(place: str | int) -> None:

@@ -63,17 +63,11 @@ def post_of(topic: str, row: Row, **more: object) -> dict[str, object]:
     }
 
 
-def post(
-    sidecar: SidecarProcess,
-    body: Mapping[str, object] | bytes,
-    seconds: float = 60.0,
-    headers: Mapping[str, str] | None = None,
-) -> Posted:
-    """`POST /v1/retry`. `headers`: those of the raw form, whose body is the value."""
+def post(sidecar: SidecarProcess, body: Mapping[str, object], seconds: float = 60.0) -> Posted:
+    """`POST /v1/retry`."""
     connection = http.client.HTTPConnection("127.0.0.1", sidecar.port, timeout=seconds)
     try:
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        connection.request("POST", "/v1/retry", data, headers or {"Content-Type": "application/json"})
+        connection.request("POST", "/v1/retry", json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
         return Posted(answer.status, json.loads(answer.read()))
     finally:
