@@ -100,16 +100,11 @@ def export_line(letter: Letter, *, is_copy: bool = False) -> dict[str, Any]:
     }
 
 
-def export_lines(scan: LetterScan, states: Iterable[Eligibility] = Eligibility) -> Iterator[tuple[Letter, str]]:
-    """Yield the letters that a scan selects and that are in these states, each with its line of JSON.
-
-    A line has no characters that are not printable.
-    """
-    wanted = frozenset(states)
-    for letter, state in scan:
-        if state in wanted:
-            line = export_line(letter, is_copy=scan.is_copy(letter))
-            yield letter, printable_json(json.dumps(line, ensure_ascii=False))
+def export_lines(scan: LetterScan) -> Iterator[tuple[Letter, str]]:
+    """Yield the letters that a scan selects, each with its line of JSON, which has printable characters alone."""
+    for letter, _ in scan:
+        line = export_line(letter, is_copy=scan.is_copy(letter))
+        yield letter, printable_json(json.dumps(line, ensure_ascii=False))
 
 
 def _text(data: bytes | None) -> str | None:

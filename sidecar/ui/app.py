@@ -255,7 +255,6 @@ class GroupPages:
             "/dlq/redrives/{job}/stop": letters.stop,
             "/dlq/dismissal": letters.plan_dismissal,
             "/dlq/dismiss": letters.dismiss,
-            "/dlq/export": letters.export,
             "/holds/begin": holds.begin,
             "/holds/release": holds.release,
         }

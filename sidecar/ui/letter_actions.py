@@ -1,4 +1,4 @@
-"""The forms that act on dead letters: dry runs, redrives, dismissals, exports. Each action is logged.
+"""The forms that act on dead letters: dry runs, redrives and dismissals. Each action is logged.
 
 What an action is for is chosen on the list of dead letters: the ticked ones, or all that match its search. It is an
 operation (`sidecar/dlq/operations.py`), as for the command line. Its plan is kept here until it is carried out once, by
@@ -15,30 +15,25 @@ at a time; its page reloads until it has ended.
 from __future__ import annotations
 
 import secrets
-import tempfile
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.dlq.archive import export_lines
-from reconsume.sidecar.dlq.dead_letters import DeadLetters, LetterScan, SearchResult, search_letters
+from reconsume.sidecar.dlq.dead_letters import DeadLetters, SearchResult, search_letters
 from reconsume.sidecar.dlq.letters import Eligibility, RedriveRequest
 from reconsume.sidecar.dlq.operations import Dismissal, Redrive
 from reconsume.sidecar.dlq.settle import Dismissed
 from reconsume.sidecar.dlq.settle_request import SettleRequest, fault_of_why
-from reconsume.sidecar.errors import ContractError, LetterError, ReconsumeError, SetupError
-from reconsume.sidecar.http.calls import MOST
+from reconsume.sidecar.errors import ContractError, LetterError, ReconsumeError
 from reconsume.sidecar.operation import Report, run_recorded
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
@@ -59,13 +54,6 @@ MOST_RESULTS = 1_000
 MOST_REDRIVEN = 100_000
 MOST_DISMISSED = 1_000
 DRY_RUN_SECONDS = 60.0
-MOST_EXPORTED = 10_000
-MOST_BYTES = 64 * 1024 * 1024
-"""Bytes of an export. It is in a temporary file, so it takes disk and no memory."""
-IN_MEMORY = 1024 * 1024
-"""Bytes of an export that takes no disk."""
-CHUNK = 64 * 1024
-"""Bytes of an export that are read at once; each connection reads one chunk at a time."""
 NOT_DISMISSED = {
     Eligibility.REDRIVEN: ("dead letter", "redriven before"),
     Eligibility.COPY: ("copy", "of another one"),
@@ -242,43 +230,6 @@ class LetterActions:
         for thread in self._threads:
             thread.join(seconds)
 
-    def export(self, search: LetterSearch, actor: Actor) -> Export:
-        """Write the dead letters of a search as `dlq export` does, up to MOST_EXPORTED and MOST_BYTES."""
-        self._audit.write("export", actor, filter=search.facts)
-        with ExitStack() as made:
-            file = made.enter_context(tempfile.SpooledTemporaryFile(max_size=IN_MEMORY))
-            try:
-                letters, complete = self._write_lines(search, file)
-                size = file.tell()
-                file.seek(0)
-            except OSError as error:
-                raise SetupError(f"there is no room for the export: {error.strerror}") from error
-            self._audit.write("export-end", actor, letters=letters, complete=complete)
-            made.pop_all()
-        return Export(file, size, complete)
-
-    def _write_lines(self, search: LetterSearch, file: IO[bytes]) -> tuple[int, bool]:
-        count, looks = 0, self._looks
-        request = RedriveRequest(search.filter)
-        with LetterScan(looks.letters, request, looks.within(LONGEST), only_shown=True) as scan:
-            for _, line in export_lines(scan, search.states):
-                if count == MOST_EXPORTED or (count and file.tell() + len(line) >= MOST_BYTES):
-                    return count, False
-                file.write(line.encode() + b"\n")
-                count += 1
-        return count, True
-
-
-class Export(NamedTuple):
-    """Dead letters as JSON lines, in a file of `size` bytes that stands at its beginning and is the caller's to close.
-
-    `complete`: whether no letter was left out because of a bound.
-    """
-
-    file: IO[bytes]
-    size: int
-    complete: bool
-
 
 def new_id() -> str:
     """Return the name of a new plan or job, which nobody can guess."""
@@ -292,8 +243,7 @@ class LetterForms:
         self, render: Renderer, asker: ThreadQueries, scans: ThreadQueries, looks: Queries, actions: LetterActions
     ) -> None:
         self._render, self._ask, self._scan, self._actions = render, asker, scans, actions
-        self._topics, self._group = looks.letters.topics, looks.settings.group
-        self._files = BoundedThreads("export", 1, MOST)
+        self._topics = looks.letters.topics
 
     async def plan(self, request: Request, session: Session | None) -> Response:
         """Make a dry run of a redrive and show its plan."""
@@ -352,23 +302,7 @@ class LetterForms:
         done = await self._scan(lambda: self._actions.dismiss(form.fields.get("plan", ""), why, form.actor))
         return self._render("dismissed.html", session=form.session, here="/dlq", done=done, why=why)
 
-    async def export(self, request: Request, session: Session | None) -> Response:
-        """Send dead letters as JSON lines, as `dlq export` writes them."""
-        form, search = await self._selection(request, session)
-        export = await self._scan(lambda: self._actions.export(search, form.actor))
-        name = f"{self._group}-dead-letters{'' if export.complete else '-incomplete'}.jsonl"
-        headers = {"content-disposition": f'attachment; filename="{name}"', "content-length": str(export.size)}
-        return StreamingResponse(self._chunks(export.file), media_type="application/jsonl", headers=headers)
-
     async def _selection(self, request: Request, session: Session | None) -> tuple[SignedForm, LetterSearch]:
         """Return a form, and the dead letters that it is for."""
         form = await read_signed(request, session)
         return form, parse_selection(form.fields, form.positions, self._topics, wall())
-
-    async def _chunks(self, file: IO[bytes]) -> AsyncIterator[bytes]:
-        """Yield the content of a file, and close it, even if the reader goes away."""
-        try:
-            while chunk := await self._files(lambda: file.read(CHUNK)):
-                yield chunk
-        finally:
-            file.close()

@@ -154,22 +154,6 @@ def test_a_row_shows_key_text_and_how_the_value_begins(visitor: Visitor) -> None
         assert part in body, part
 
 
-def test_an_export_is_byte_for_byte_that_of_the_command_line(
-    visitor: Visitor, shown: Scene, group: GroupTopics
-) -> None:
-    file = str(shown.audit.parent / "reconsume.yaml")
-    every = reconsume("dlq", "export", "-c", file).stdout.encode().splitlines(keepends=True)
-    assert len(every) == len(VALUES)
-    answer = visitor.post("/dlq/export", {"csrf": visitor.csrf(), "scope": "all"})
-    assert (answer.status, answer.body) == (200, b"".join(every))
-    assert answer.headers["content-disposition"] == f'attachment; filename="{group.group}-dead-letters.jsonl"'
-    two = [f"{group.dlq}:0:{offset}" for offset in (1, 4)]
-    assert act(visitor, "/dlq/export", {"scope": "picked"}, two)[1].encode() == every[1] + every[4]
-    assert act(visitor, "/dlq/export", {"state": "quarantined"})[1].encode() == every[4]
-    last = audited(shown)[-1]
-    assert (last["action"], last["who"], last["letters"], last["complete"]) == ("export-end", "alice", 1, True)
-
-
 BAD: dict[str, tuple[dict[str, str], list[str], int]] = {
     "nothing is ticked": ({"scope": "picked"}, [], 400),
     "ticked, and all": ({"scope": "all"}, ["DLQ:0:0"], 400),
@@ -183,7 +167,7 @@ BAD: dict[str, tuple[dict[str, str], list[str], int]] = {
 }
 
 
-@pytest.mark.parametrize("path", ["/dlq/plan", "/dlq/dismissal", "/dlq/export"])
+@pytest.mark.parametrize("path", ["/dlq/plan", "/dlq/dismissal"])
 @pytest.mark.parametrize(("fields", "ticked", "status"), BAD.values(), ids=BAD)
 def test_a_bad_form_is_told_and_does_nothing(
     visitor: Visitor, shown: Scene, group: GroupTopics, path: str, fields: dict[str, str], ticked: list[str],

@@ -25,7 +25,7 @@ from tests.ui.web import Visitor
 NOBODYS = Token("", b"")
 CHANGING = (
     *("/sign-out", "/dlq/plan", "/dlq/redrive", "/dlq/redrives/x/stop"),
-    *("/dlq/dismissal", "/dlq/dismiss", "/dlq/export", "/holds/begin", "/holds/release"),
+    *("/dlq/dismissal", "/dlq/dismiss", "/holds/begin", "/holds/release"),
 )
 PAGES = (
     "/",
