@@ -101,9 +101,9 @@ class Decisions:
 
     def _count_failure(self, record: Record, outcome: Outcome, now: Now) -> Outcome:
         """Count a failed attempt, and return the outcome with a reason of a bounded number."""
-        if isinstance(outcome, Failed) and not self.policy.understands(outcome.delay, outcome.level):
-            self.counters.odd_requests += 1
         if isinstance(outcome, (Failed, Rejected)):  # a union would be made anew for each record
+            if isinstance(outcome, Failed) and (outcome.delay is not None or outcome.level is not None):
+                self.counters.odd_requests += not self.policy.understands(outcome.delay, outcome.level)
             # The reason is the service's text: as a label of metrics it could have any number of values.
             outcome = self._reasons.bounded(outcome, now.wall_ms)
             self.counters.failed(record, outcome.reason, outcome.text)

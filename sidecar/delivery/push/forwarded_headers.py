@@ -58,6 +58,9 @@ class Own(NamedTuple):
     content_type: str
 
 
+NOTHING = Own("", "")
+
+
 class Forward:
     """The allow-list of headers, with a cache of the names seen."""
 
@@ -96,6 +99,8 @@ class Forward:
                     more.append((key, value))
             elif name != DROP and value is not None:
                 more.append((name, value))
+        if not once and not more:  # the usual case
+            return NOTHING
         content_type = content_type_of(once.pop(CONTENT_TYPE, None) or b"")
         lines: list[str] = []
         left = budget

@@ -20,7 +20,7 @@ from reconsume.sidecar.core.pace.refusals import Sent
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.delivery.envelope import NOT_A_RECORDS_OWN, Letter, encodable, envelope, origin
 from reconsume.sidecar.delivery.idempotency import ProducerKey, in_header
-from reconsume.sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, Forward, Own
+from reconsume.sidecar.delivery.push.forwarded_headers import BUDGET_BYTES, NOTHING, Forward
 from reconsume.sidecar.delivery.push.settings import PushSettings
 from reconsume.sidecar.delivery.push.target import Target
 from reconsume.sidecar.delivery.push.topic_call import USUAL, TopicCall
@@ -32,7 +32,7 @@ ENVELOPE_TYPE = "application/vnd.reconsume+json"
 JSON, OCTET_STREAM = "application/json", "application/octet-stream"
 AUTO = "auto"
 """`deliver.content_type`: by the value's first and last byte."""
-BRACKETS = (b"{}", b"[]")
+JSON_ENDS = {b"{": b"}", b"[": b"]"}
 JSON_WHITE = b" \t\n\r"
 VISIBLE = bytes(range(0x21, 0x7F))
 # Visible ASCII without `%`, so that a name that had to be percent-encoded cannot be mistaken for another name.
@@ -43,7 +43,6 @@ ROOM = BUDGET_BYTES - 384
 """Characters of a head at most, without the lines about the body: its type, its length, and that it is null."""
 TIMEOUT_LINE = re.compile(rb"\r\nReconsume-Timeout: [0-9]+\r\n")
 """The first one of a request is in its head: its lines come before those of the record."""
-NO_HEADERS = Own("", "")
 # One entry for each partition; only a test or an attack has so many.
 PARTITIONS_REMEMBERED = 10_000
 
@@ -120,7 +119,7 @@ class Render:
             line = key_line(key)
             head += line if len(head) + len(line) <= self._room else omitted(key)
         forward = self._forward if record.retry_state is not None else self._forward_first
-        lines, content_type = forward(headers, self._room - len(head)) if headers else NO_HEADERS
+        lines, content_type = forward(headers, self._room - len(head)) if headers else NOTHING
         if self._envelope:
             body = self._encode(Letter(self._group, [envelope(record, self._group, self._producer_key)]))
             return f"{head}{lines}{framing(ENVELOPE_TYPE, len(body))}".encode("ascii") + body
@@ -256,11 +255,9 @@ def looks_like_json(value: bytes) -> bool:
 
     Its middle is not read: that would cost as much as all the rest of a delivery.
     """
-    ends = value[:1] + value[-1:]
-    if ends not in BRACKETS and (value[:1] in JSON_WHITE or value[-1:] in JSON_WHITE):
+    if value[:1] in JSON_WHITE or value[-1:] in JSON_WHITE:
         value = value.strip(JSON_WHITE)
-        ends = value[:1] + value[-1:]
-    return ends in BRACKETS
+    return JSON_ENDS.get(value[:1]) == value[-1:]
 
 
 def framing(content_type: str, length: int) -> str:
