@@ -30,7 +30,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from reconsume.spark import schema, session, view
-from reconsume.spark.checkpoint import write_plainly
 from reconsume.spark.job import run
 
 PERIOD = 0.1
@@ -111,7 +110,6 @@ def measure(query: str, folder: Path, keys: int, batches: int, small: int) -> Re
     build, mode = QUERIES[query]
     warm = max(1, keys // BATCH) + 1
     with tempfile.TemporaryDirectory() as checkpoint, Peak() as peak:
-        write_plainly(spark, checkpoint)
         writer = build(raw).writeStream.outputMode(mode).format("noop")
         running = writer.option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds").start()
         before, first = when_done(running, warm)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reconsume.spark.options import Run, Sql, parse
-from reconsume.spark.properties import parse_properties
 
 FAILED = 1
 USAGE = 2
@@ -22,26 +21,10 @@ def main(arguments: Sequence[str]) -> int:
     if importlib.util.find_spec("pyspark") is None:
         return say("PySpark is not installed: pip install '.[spark]' in a clone of Reconsume's repository", FAILED)
     try:
-        kafka = connection(options)
+        properties = "" if options.kafka_properties is None else read_properties(Path(options.kafka_properties))
     except (OSError, ValueError) as error:
-        return say(f"{options.kafka_properties or '--bootstrap'}: {error}", USAGE)
-    return start(options, kafka)
-
-
-def connection(options: Run | Sql) -> dict[str, str]:
-    """Return Spark's options for connecting to Kafka.
-
-    Raises OSError if the properties file cannot be read. Raises ValueError if it is not a properties file, or if no
-    address of Kafka is given.
-    """
-    properties: dict[str, str] = {}
-    if options.kafka_properties is not None:
-        properties = parse_properties(read_properties(Path(options.kafka_properties)))
-    if options.bootstrap is not None:
-        properties["bootstrap.servers"] = options.bootstrap
-    if not properties.get("bootstrap.servers"):
-        raise ValueError("bootstrap.servers is needed, here or in the file of --kafka-properties")
-    return {f"kafka.{name}": value for name, value in properties.items()}
+        return say(f"{options.kafka_properties}: {error}", USAGE)
+    return start(options, properties)
 
 
 def read_properties(file: Path) -> str:
@@ -58,8 +41,8 @@ def read_properties(file: Path) -> str:
     return held.decode("utf-8")
 
 
-def start(options: Run | Sql, kafka: dict[str, str]) -> int:
-    """Start Spark and run the command.
+def start(options: Run | Sql, properties: str) -> int:
+    """Start Spark and run the command. `properties` are those of Kafka's Java client, as in their file.
 
     Spark's modules load slowly, so they are imported after the arguments are checked.
     """
@@ -71,10 +54,10 @@ def start(options: Run | Sql, kafka: dict[str, str]) -> int:
     if isinstance(options, Sql):
         from reconsume.spark import query
 
-        return query.run(options, master, kafka)
+        return query.run(options, master, properties)
     stop = job.StopSignal()
     stop.listen()
-    return job.run(options, master, kafka, stop)
+    return job.run(options, master, properties, stop)
 
 
 def say(sentence: str, code: int) -> int:

@@ -16,6 +16,8 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from reconsume.spark.errors import JobError
+
 STOP_SECONDS = 3.0
 """Seconds that Spark may take to stop. It waits for records that a broker does not take, for minutes if it must."""
 END_SECONDS = 3.0
@@ -59,6 +61,22 @@ def connector_of(spark: SparkSession) -> str | None:
         return str(loader.loadClass(CONNECTOR).getPackage().getImplementationVersion())
     except (Py4JJavaError, PySparkException):
         return None
+
+
+def kafka_options(spark: SparkSession, properties: str, bootstrap: str | None) -> dict[str, str]:
+    """Return Spark's options for connecting to Kafka.
+
+    `properties` is the text of a file for Kafka's Java client; `bootstrap` replaces its servers. Raises JobError if
+    there are none, and Py4JJavaError if Java cannot read the text.
+    """
+    read = classes(spark).java.util.Properties()
+    read.load(classes(spark).java.io.StringReader(properties))
+    options = {f"kafka.{name}": str(read.getProperty(name)) for name in read.stringPropertyNames()}
+    if bootstrap is not None:
+        options["kafka.bootstrap.servers"] = bootstrap
+    if not options.get("kafka.bootstrap.servers"):
+        raise JobError("bootstrap.servers is needed, by --bootstrap or in the file of --kafka-properties")
+    return options
 
 
 def submitted(environ: Mapping[str, str] = os.environ) -> bool:

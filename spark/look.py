@@ -41,14 +41,12 @@ class VisibleTopics(NamedTuple):
     is_whole: bool
 
 
-def look(
-    spark: SparkSession, source: Mapping[str, str], group: str, *, missing_ok: bool = False
-) -> VisibleTopics | None:
+def look(spark: SparkSession, source: Mapping[str, str], group: str) -> VisibleTopics | None:
     """Return what Kafka shows of its topics; None where no look is possible.
 
     `source` holds the options of Spark's Kafka source. Raises ValueError if Kafka does not allow the name of the
     group's events topic, NoAnswerError if Kafka does not answer within SECONDS, and GroupNotFoundError if it shows no
-    `<group>-RETRY-EVENTS`, unless that is allowed: then nothing is visible.
+    `<group>-RETRY-EVENTS`.
     """
     events = Names(group).events
     check_name(events)
@@ -66,8 +64,6 @@ def look(
     try:
         with client.within(SECONDS):
             topics = frozenset(client.topics())
-            if events not in topics and missing_ok:
-                return VisibleTopics(frozenset(), is_whole=True)
             if events not in topics:
                 raise GroupNotFoundError(
                     f"Kafka at {servers} shows no topic {events}: there is no group {group}, or this user has no right "

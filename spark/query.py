@@ -18,8 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from reconsume.spark import tables, view
-from reconsume.spark.errors import GroupNotFoundError, NoAnswerError
-from reconsume.spark.java import end_java
+from reconsume.spark.errors import GroupNotFoundError, JobError, NoAnswerError
+from reconsume.spark.java import end_java, kafka_options
 from reconsume.spark.options import Sql
 from reconsume.spark.session import build, java_folder
 
@@ -37,20 +37,21 @@ SETTINGS = {
 }
 
 
-def run(options: Sql, master: str, kafka: Mapping[str, str]) -> int:
+def run(options: Sql, master: str, properties: str) -> int:
     """Run the query, print its result, and return the exit code: 0, or 1 if Spark or Java fails.
 
     The first line is a JSON list of the column names. Each row follows as a list. After a failure the last line is
     `{"error": sentence}`.
     """
     with java_folder():
-        return _run(options, master, kafka)
+        return _run(options, master, properties)
 
 
-def _run(options: Sql, master: str, kafka: Mapping[str, str]) -> int:
+def _run(options: Sql, master: str, properties: str) -> int:
     jars = [Path(jar) for jar in options.jars]
     spark = build("reconsume-sql", jars=jars, master=master, options=SETTINGS | dict(options.conf))
     try:
+        kafka = kafka_options(spark, properties, options.bootstrap)
         for name, table in TABLES.items():
             if name in options.query.lower():
                 table(spark, kafka["kafka.bootstrap.servers"], options.group, options=kafka).createOrReplaceTempView(
@@ -60,7 +61,7 @@ def _run(options: Sql, master: str, kafka: Mapping[str, str]) -> int:
         emit(distinct(result.columns))
         for row in result.toLocalIterator():
             emit(list(row))
-    except (PySparkException, Py4JJavaError, GroupNotFoundError, NoAnswerError, ValueError) as error:
+    except (PySparkException, Py4JJavaError, GroupNotFoundError, JobError, NoAnswerError, ValueError) as error:
         emit({"error": sentence(error)})
         return 1
     finally:

@@ -4,12 +4,14 @@ EVENT, VIEW_ROW and BAD_EVENT are the values of records of `<group>-RETRY-EVENTS
 topic for bad events, for `from_json(col("value").cast("string"), schema.EVENT)`. They say what a value has, and check
 nothing; `events` and `view_rows` do. All functions are pure and use Spark's built-ins only.
 
-Every record that `topics.events.decode_event` refuses is refused here too; that function decides the form of an event.
-In addition, an event is bad in these cases:
+A record is good if writing what was read from it gives the same bytes, as all of Reconsume write events alike. More
+fields may follow, as a newer release may have them, if they are plain values. So every record that
+`topics.events.decode_event` refuses is refused here too; that function decides the form of an event. In addition, an
+event is bad in these cases:
 
+- It has other white space, another order of fields, or other escapes.
 - Its group is not the one whose topic it is in. Its group names the topic that the job writes to.
-- It is longer than LONGEST, nested deeper than DEEPEST, or has more than MOST_BRACKETS brackets.
-- It holds a name twice, or a byte sequence that is not UTF-8.
+- It is longer than LONGEST.
 - Its clock is ahead by more than AHEAD: it would move the watermark of all groups. It is compared with the time when
   the broker appended the record. On a topic with CreateTime it is compared with the producer's and the batch's time.
 
@@ -38,14 +40,12 @@ from pyspark.sql.types import (
 
 from reconsume.spark.names import EVENTS_SUFFIX, VIEW_SUFFIX
 from reconsume.topics.events import AHEAD, LARGEST, RANKS
-from reconsume.topics.json_bounds import DEEPEST
 
 LONGEST = LARGEST
 """Bytes of an event. An event has some 400; a row of the view is a little larger than its event, and must fit its
 topic."""
-MOST_BRACKETS = 100
-"""The most `{` and `[` in a record; an event has one. Spark's functions recurse, and a stack overflow ends the
-driver."""
+JSON = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+"""Options of Spark's parser. By default it takes more than JSON."""
 LOG_APPEND_TIME = 1
 """The `timestampType` of a record whose timestamp is the broker's."""
 OBSERVED = "events"
@@ -77,16 +77,9 @@ POSITION = ("topic", "partition", "offset")
 ORIGIN = (*(f"from_{name}" for name in POSITION), "written_at")
 """The position of an event's own record, and the time when it was written there (epoch ms)."""
 
-TEXT = r'"[^"]*"'
-NO_BRACKET = r"[^\[\]{}]"
-INNERMOST = r"\[\]|\{\}"
-
-SURROGATE_PAIR = r"(?i)\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}"
-SURROGATE = r"(?i)\\ud[89a-f]"
-
 
 def kind(name: str) -> str:
-    """Return the type that a field must have, as `schema_of_variant` writes it."""
+    """Return the type that a field must have, in SQL."""
     if name == "parked":
         return "BOOLEAN"
     return "STRING" if name in (*TEXTS, "state", "level", "text") else "BIGINT"
@@ -118,6 +111,11 @@ BAD_EVENT = StructType(
     ]
 )
 """The value of a record of the topic for bad events (`--bad-topic`): where the record is, its time, what is wrong."""
+NEWER_FIELDS = rf'^,(?!.*"(?:{"|".join(sorted({*EVENT.names, *VIEW_ROW.names}))})":)[^\[}}\\]*\}}\z'
+"""What may follow the known fields of an event: others. With no other `}` than the last character, the JSON that Spark
+has read ends there, and nothing is nested."""
+NULLS = rf',"(?:{"|".join(name for name in OPTIONAL if name != CYCLE)})":null'
+"""A field that a writer may leave out, as null."""
 
 
 class Parsed(NamedTuple):
@@ -185,9 +183,6 @@ def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
     """Parse each record into the columns FIELDS, HISTORY, `more`, CYCLE, `text`, ORIGIN, `record_time` and `fault`.
 
     With `more` it is a row of the view, else an event. `fault` is null if the record is good.
-
-    Nearly every record is the same, byte for byte, when it is read and written again. Such a record was JSON of exactly
-    these types, and is `usual`. The comparison costs a third of the checks that all other records need.
     """
     needed = (*FIELDS, *HISTORY, *more) if more else FIELDS
     # The order of the view's rows, and of the sidecar's events.
@@ -199,12 +194,11 @@ def parse(raw: DataFrame, suffix: str, more: tuple[str, ...] = ()) -> DataFrame:
         clock(raw).alias("now"),
         "value",
         fn.col("value").cast("string").alias("record_text"),
-        fn.from_json(fn.col("value").cast("string"), struct_of(order)).alias("event"),
+        fn.from_json(fn.col("value").cast("string"), struct_of(order), JSON).alias("event"),
     )
-    # `from_json` accepts numbers as text, and JSON that goes on after its end. So a value counts as usual only if
-    # writing it again gives the same text; all others take the strict way, which is bounded.
-    same = written_again(fn.col("event"), (CYCLE,) if more else OPTIONAL) == fn.col("record_text")
-    event = read.select("*", "event.*", fn.coalesce(same, fn.lit(False)).alias("usual"))
+    # `from_json` alone takes numbers as text, a name that is there twice, and JSON that goes on after its end.
+    known = is_written_alike(fn.col("record_text"), written_again(fn.col("event"), (CYCLE,) if more else OPTIONAL))
+    event = read.select("*", "event.*", known.alias("known"))
     written = fn.greatest(fn.col("at"), fn.least(fn.col("record_ms"), fn.col("now")))
     fault = fn.coalesce(*(fn.when(bad, fn.lit(sentence)) for sentence, bad in faults(suffix, needed)))
     source = (written.alias("written_at"), fn.col("record_time"), fault.alias("fault"))
@@ -237,87 +231,21 @@ def written_again(event: Column, optional: Sequence[str]) -> Column:
     return fn.concat(fn.substr(needed, fn.lit(1), fn.length(needed) - 1), behind)
 
 
-def variant() -> Column:
-    """Return the record and its hash as a variant; null if the record cannot be one."""
-    text = fn.col("record_text")
-    # If a name holds half a character, Spark makes a value that it later calls malformed, and ends the query.
-    safe = (brackets(text) <= MOST_BRACKETS) & ~half_a_character(text)
-    return fn.when(safe, fn.try_parse_json(wrapped(text)))
-
-
-def wrapped(text: Column) -> Column:
-    """Return the record's text as a field of an object whose last field is the record's hash.
-
-    Spark's parser accepts text behind the end of a JSON value. Here it finds the hash only if the JSON value ends where
-    the record's bytes end. An object with a repeated name is not parsed at all, so a record cannot bring a hash of its
-    own.
-    """
-    return fn.concat(fn.lit('{"e":'), text, fn.lit(',"z":'), fn.xxhash64("value").cast("string"), fn.lit("}"))
-
-
-def brackets(text: Column) -> Column:
-    """Return the number of `{` and `[` in a text; no nesting is deeper than this number."""
-    without = (fn.octet_length(fn.replace(text, fn.lit(bracket), fn.lit(""))) for bracket in "{[")
-    return fn.octet_length(text) * 2 - next(without) - next(without)
-
-
-def nests_beyond(text: Column, most: int) -> Column:
-    """Return a column that is true if objects and lists are nested more than `most` deep.
-
-    The value has no meaning for broken JSON.
-    """
-    plain = fn.replace(fn.replace(text, fn.lit("\\\\"), fn.lit("")), fn.lit('\\"'), fn.lit(""))
-    only_brackets = fn.regexp_replace(fn.regexp_replace(plain, TEXT, ""), NO_BRACKET, "")
-    for _ in range(most):
-        only_brackets = fn.regexp_replace(only_brackets, INNERMOST, "")
-    return fn.rlike(only_brackets, fn.lit(INNERMOST))
-
-
-def wrong_kinds(fields: Sequence[str]) -> Column:
-    """Return the names of the fields that are missing or of another type."""
-    # Functions over a map: separate code for each field would be larger than the JVM allows for one method.
-    sent = fn.try_variant_get(variant(), "$.e", "map<string,variant>")
-    kinds = fn.transform_values(sent, lambda name, value: given_kind(name, fn.schema_of_variant(value), fields))
-    names = (*fields, "v", *optional_of(fields))
-    wanted = fn.array(*(fn.struct(fn.lit(name).alias("name"), fn.lit(kind(name)).alias("kind")) for name in names))
-
-    def wrong(field: Column) -> Column:
-        # Only the version and the optional fields may be missing.
-        unsaid = fn.when(field["name"].isin("v", *optional_of(fields)), field["kind"])
-        return absent(fn.coalesce(fn.try_element_at(kinds, field["name"]), unsaid) == field["kind"])
-
-    return fn.transform(fn.filter(wanted, wrong), lambda field: field["name"])
-
-
-def optional_of(needed: Sequence[str]) -> list[str]:
-    """Return the optional fields beside the needed ones."""
-    return [name for name in OPTIONAL if name not in needed]
-
-
-def given_kind(name: Column, said: Column, needed: Sequence[str]) -> Column:
-    """Return the type of a field; a `level` or an optional field, except CYCLE, of null counts as one of its type."""
-    meant = {field: kind(field) for field in ("level", *optional_of(needed)) if field != CYCLE}
-    null = said
-    for type_name in sorted(set(meant.values())):
-        of_it = [field for field, meaning in meant.items() if meaning == type_name]
-        null = fn.when(name.isin(*of_it), type_name).otherwise(null)
-    return fn.when(said == "VOID", null).otherwise(said)
+def is_written_alike(text: Column, rendered: Column) -> Column:
+    """Return whether a record's text is `rendered`, but for nulls, and newer fields at its end."""
+    whole = fn.regexp_replace(text, NULLS, "")
+    fields = fn.substr(rendered, fn.lit(1), fn.length(rendered) - 1)
+    is_newer = fn.startswith(whole, fields) & fn.rlike(fn.substr(whole, fn.length(rendered)), fn.lit(NEWER_FIELDS))
+    return fn.coalesce(fn.is_valid_utf8(text) & ((whole == rendered) | is_newer), fn.lit(False))
 
 
 def faults(suffix: str, needed: Sequence[str]) -> Iterator[tuple[str, Column]]:
     """Yield each fault as a sentence and its condition, in the order in which they are checked."""
     yield "the value is null", fn.col("value").isNull()
     yield f"longer than {LONGEST} bytes", fn.octet_length("value") > LONGEST
-    unusual, text = ~fn.col("usual"), fn.col("record_text")
-    yield "nested too deep", unusual & ((brackets(text) > MOST_BRACKETS) | nests_beyond(text, DEEPEST))
-    yield "not UTF-8", unusual & ~fn.is_valid_utf8(text)
-    ends = fn.try_variant_get(variant(), "$.z", "bigint") == fn.xxhash64("value")
-    is_alone = fn.size(fn.json_object_keys(wrapped(text))) == 2
-    yield "not JSON, or a name is in it twice", unusual & (absent(ends) | absent(is_alone))
-    empty = functools.reduce(operator.or_, (fn.col(name).isNull() for name in (*needed, "v") if name != "level"))
-    wrong = fn.when(fn.col("usual"), empty).otherwise(fn.size(wrong_kinds(needed)) > 0)
-    yield "a field is missing or of another type", wrong
-    yield "not version 1", ~fn.coalesce(fn.col("v") == 1, fn.lit(True))
+    yield "not version 1", fn.coalesce(fn.col("v") != 1, fn.lit(False))
+    lacks = functools.reduce(operator.or_, (fn.col(name).isNull() for name in (*needed, "v") if name != "level"))
+    yield "not an event as Reconsume writes it", ~fn.col("known") | lacks
     yield "not a state", ~fn.col("state").isin([state.value for state in RANKS])
     yield "a count out of range", fn.greatest(*COUNTS, "retries", CYCLE) > 2**31 - 1
     yield (
@@ -348,17 +276,3 @@ def clock(raw: DataFrame) -> Column:
     if "timestampType" not in raw.columns:
         return batch_time()
     return fn.when(fn.col("timestampType") == LOG_APPEND_TIME, fn.unix_millis("timestamp")).otherwise(batch_time())
-
-
-def absent(claim: Column) -> Column:
-    """Return a column that is true if the claim is false or null."""
-    return ~fn.coalesce(claim, fn.lit(False))
-
-
-def half_a_character(text: Column) -> Column:
-    r"""Return a column that is true if an escape is half a character (a lone surrogate): Spark would read it as `?`."""
-    # Replace escaped backslashes first: then each other backslash begins an escape. Use no regular expression with
-    # repeated groups: Java's recurse, and a long hostile text would overflow the stack.
-    escapes = fn.replace(text, fn.lit("\\\\"), fn.lit("__"))
-    lone = fn.rlike(fn.regexp_replace(escapes, SURROGATE_PAIR, ""), fn.lit(SURROGATE))
-    return fn.contains(text, fn.lit("\\u")) & lone

@@ -1,6 +1,7 @@
 """What the command line lists, as DataFrames: dead letters, records that wait for a retry, and events.
 
-`dead_letters`, `waiting` and `events` take the same arguments, which are explained here once:
+`dead_letters`, `waiting` and `events` take the same arguments, explained here once; what waits is a state, so `waiting`
+has no `stream`:
 
 - `brokers`: Kafka's address, `host:port`, or several of them separated by commas. `group`: the group's name.
 - `since` (inclusive), `until` (exclusive): bounds of the table's time, `died_at`, `due` or `at`. Each is a duration
@@ -8,7 +9,6 @@
   bounds what is read of Kafka, where Kafka's answer by time is certain to leave out nothing.
 - `stream`: a streaming DataFrame of what Kafka has and will get, in place of a batch of what it has when it is read.
 - `options`: added to those of Spark's Kafka source, such as `kafka.security.protocol`.
-- `missing_ok`: a batch of a group that does not exist has no rows, and is no error.
 
 All raise ValueError for a time that cannot be read, or a group that Kafka would not allow; errors.NoAnswerError if
 Kafka does not answer within 10 s; errors.GroupNotFoundError if it shows this user no events topic of the group. With
@@ -80,7 +80,6 @@ def dead_letters(
     until: Moment | None = None,
     stream: bool = False,
     options: Mapping[str, str] | None = None,
-    missing_ok: bool = False,
 ) -> DataFrame:
     """Return the group's dead letters: one row for each record of its dead letter topics. Arguments: see the module.
 
@@ -100,7 +99,7 @@ def dead_letters(
     (`view.source: spark`) that is after 37 days. A stream has each dead letter as it is written.
     """
     source, bounds = reading(brokers, options), bounds_of(since, until)
-    visible = look(spark, source, group, missing_ok=missing_ok and not stream)
+    visible = look(spark, source, group)
     raw = read(spark, {**bounds.start(), **source, **dead_letter_topics(visible, group)}, stream=stream)
     letters = with_headers(raw, group).where(of_group("from_topic", group)).where(bounds.has("died_at"))
     if stream:
@@ -117,9 +116,7 @@ def waiting(
     *,
     since: Moment | None = None,
     until: Moment | None = None,
-    stream: bool = False,
     options: Mapping[str, str] | None = None,
-    missing_ok: bool = False,
 ) -> DataFrame:
     """Return the records that wait for a retry, one row for each, as a batch. Arguments: see the module.
 
@@ -136,13 +133,9 @@ def waiting(
     attempts, which stay in the topics for a week, are not in the table. It is complete since the oldest event (7 days,
     as `topics apply` makes the topic); with a view topic since the oldest row there (37 days). All events and copies
     are read whatever `since` is: they are not in the order of due times.
-
-    Raises ValueError for a stream: what waits is a state, and a stream of states is `events`.
     """
-    if stream:
-        raise ValueError("waiting has no stream: what waits is a state. Read events as a stream, or waiting as a batch")
     source, bounds = reading(brokers, options), bounds_of(since, until)
-    visible = look(spark, source, group, missing_ok=missing_ok)
+    visible = look(spark, source, group)
     rows = view.newest(view.read_rows(spark, source, visible, group))
     word = fn.when(fn.col("state") == State.REDRIVEN.value, "redriven").when(fn.col("due") == 0, "parked")
     rows = rows.where(fn.col("state").isin(*WAITING)).withColumn("state", word.otherwise("waiting"))
@@ -166,7 +159,6 @@ def events(
     until: Moment | None = None,
     stream: bool = False,
     options: Mapping[str, str] | None = None,
-    missing_ok: bool = False,
 ) -> DataFrame:
     """Return the group's events: one row for each change of a record's state. Arguments: see the module.
 
@@ -179,10 +171,8 @@ def events(
     makes the topic).
     """
     source, bounds = reading(brokers, options), bounds_of(since, until)
-    visible = look(spark, source, group, missing_ok=missing_ok and not stream)
-    nothing = visible is not None and not visible.topics
-    topic = {"subscribe": "" if nothing else Names(group).events}
-    raw = read(spark, {**bounds.start(), **source, **topic}, stream=stream)
+    look(spark, source, group)
+    raw = read(spark, {**bounds.start(), **source, "subscribe": Names(group).events}, stream=stream)
     good = schema.with_timestamps(schema.split_good_bad(schema.parse(raw, EVENTS_SUFFIX)).good)
     return good.where(bounds.has("at")).select(*ORIGIN, *CAUSE, "state", *COUNTS, "first_failed_at", "at")
 

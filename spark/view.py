@@ -17,11 +17,11 @@ from pyspark.sql import functions as fn
 from reconsume.spark import schema
 from reconsume.spark.look import VisibleTopics, look, read_batch, state_topics
 from reconsume.spark.names import EVENTS_SUFFIX, VIEW_SUFFIX, reading
-from reconsume.spark.schema import CYCLE, Parsed
+from reconsume.spark.schema import CYCLE, events
 from reconsume.topics.events import FAILURES, RANKS
 from reconsume.topics.names import Names
 
-__all__ = ["VALUE", "events", "newest", "outputs", "present", "records", "table", "view"]
+__all__ = ["VALUE", "events", "newest", "outputs", "present", "table", "view"]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,18 +37,6 @@ ORDER_KEY = ("cycle", "redrives", "times", "rank", "at", "from_view", "from_part
 The position makes all events different. If both of a group's topics hold an event, that in the view topic is the
 greater, by name and here.
 """
-
-
-def events(raw: DataFrame) -> Parsed:
-    """Split the records of event topics into good events and bad ones.
-
-    `raw` has the columns of Spark's Kafka source: `topic`, `partition`, `offset`, `timestamp` and `value`, from a batch
-    or a stream. The result is a `schema.Parsed` of two DataFrames. A record that is not an event raises no error: it is
-    a row of `bad`.
-
-    Raises pyspark.errors.PySparkException if `raw` lacks a column.
-    """
-    return schema.events(raw)
 
 
 def view(good: DataFrame) -> DataFrame:
@@ -88,23 +76,13 @@ def translated(column: Column, words: Mapping[Any, Any]) -> Column:
     return fn.coalesce(*(fn.when(column == word, meaning) for word, meaning in words.items()))
 
 
-def records(view: DataFrame) -> DataFrame:
-    """Return the rows of `view` as records for Spark's Kafka sink: the columns key, value and topic, all STRING.
-
-    `key` is the record's id. `value` is JSON with the version `v` (1) and VALUE; nulls are written. `topic` is
-    `<group>-RETRY-VIEW`. `view` is the result of the function `view`, or of `present`.
-
-    Raises pyspark.errors.PySparkException if `view` lacks a column.
-    """
-    return view.select(fn.col("id").alias("key"), row_json(VALUE).alias("value"), view_topic().alias("topic"))
-
-
 def outputs(raw: DataFrame, bad_topic: str | None = None) -> DataFrame:
-    """Return what the view's job writes of records of event topics: `records` of good events, and bad events.
+    """Return what the view's job writes of records of event topics, as records for Spark's Kafka sink.
 
-    `raw` has the columns of Spark's Kafka source, and is parsed once. A bad event is a record for `bad_topic` without a
-    key, with the columns of `Parsed.bad` as JSON; without a `bad_topic` it is left out. The result has the columns key,
-    value and topic, all STRING.
+    `raw` has the columns of Spark's Kafka source, and is parsed once. The result has the columns key, value and topic,
+    all STRING. Of a good event the key is the record's id, the value JSON with the version `v` (1) and VALUE, nulls
+    among them, and the topic `<group>-RETRY-VIEW`. A bad event is a record for `bad_topic` without a key, with the
+    columns of `Parsed.bad` as JSON; without a `bad_topic` it is left out.
 
     Raises pyspark.errors.PySparkException if `raw` lacks a column.
     """
@@ -176,8 +154,6 @@ def table(
     bootstrap: str,
     group: str,
     options: Mapping[str, str] | None = None,
-    *,
-    missing_ok: bool = False,
 ) -> DataFrame:
     """Return the group's present state as a batch DataFrame: one row for each record that has failed at least once.
 
@@ -189,12 +165,12 @@ def table(
     Spark's Kafka source, such as `kafka.security.protocol`.
 
     Raises ValueError if Kafka would not allow the name of the group's events topic. Raises errors.NoAnswerError if
-    Kafka does not answer within 10 s, and errors.GroupNotFoundError if it shows this user no events topic of the group;
-    with `missing_ok` the table is then empty. With Spark Connect neither is raised: a missing group is empty. Raises
-    pyspark.errors.PySparkException if Spark refuses an option or has no Kafka connector.
+    Kafka does not answer within 10 s, and errors.GroupNotFoundError if it shows this user no events topic of the group.
+    With Spark Connect neither is raised: a missing group is empty. Raises pyspark.errors.PySparkException if Spark
+    refuses an option or has no Kafka connector.
     """
     source = reading(bootstrap, options)
-    visible = look(spark, source, group, missing_ok=missing_ok)
+    visible = look(spark, source, group)
     return schema.with_timestamps(newest(read_rows(spark, source, visible, group)).select(*VALUE))
 
 

@@ -22,9 +22,8 @@ import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
-from reconsume.spark import checkpoint
 from reconsume.spark.errors import JobError, sentence_of
-from reconsume.spark.java import end_java, java_process, log_options, versions
+from reconsume.spark.java import end_java, java_process, kafka_options, log_options, versions
 from reconsume.spark.job.groups import FollowedGroups
 from reconsume.spark.job.kafka import Brokers
 from reconsume.spark.job.metrics import JobMetrics
@@ -47,18 +46,29 @@ ENDINGS = (JobError, Py4JError, PySparkException, ConnectionError)
 
 GC_OF_USERS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 """Variables by which users give options to Java."""
+CHECKPOINTS_BY = "spark.sql.streaming.checkpointFileManagerClass"
+"""The setting that names the class by which Spark writes the files of checkpoints."""
+
+
+def plain_files(spark_version: str) -> str:
+    """Return the class that uses Hadoop's plainer interface for files.
+
+    Spark prefers another interface because of its rename; on a local disk both rename by rename(2), but the other one
+    starts eight more processes for each file, which cost some 150 ms of a batch.
+    """
+    package = "" if spark_version.startswith("4.0.") else "checkpointing."
+    return f"org.apache.spark.sql.execution.streaming.{package}FileSystemBasedCheckpointFileManager"
 
 
 def settings(spark_version: str, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return Spark's settings of the job; the user's override them."""
     # A twentieth less CPU than G1 for each event. Java does not start with two collectors.
     chosen = any("GC" in environ.get(name, "") for name in GC_OF_USERS)
-    package = checkpoint.PACKAGES[0 if spark_version.startswith("4.0.") else 1]
     return {
         "spark.log.level": "ERROR",
         # Java raises its limit of open files to the hard one.
         "spark.kafka.consumer.cache.capacity": str(kept_consumers(resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
-        checkpoint.WRITTEN_BY: f"{package}.{checkpoint.PLAIN}",  # `write_plainly` says why
+        CHECKPOINTS_BY: plain_files(spark_version),
         # With the waits of a stop and a request that may be under way, it is less than END_SECONDS to the end.
         "spark.sql.streaming.stopTimeout": "4s",
         **({} if chosen else {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}),
@@ -107,16 +117,17 @@ def end_in_time(code: int) -> None:
     timer.start()
 
 
-def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -> int:
+def run(options: Run, master: str, properties: str, stop: StopSignal) -> int:
     """Run the job until a request to stop, or until its query has ended. Return the exit code: 0, or 1.
 
-    Everything that ends the job is one line of the log.
+    `properties` are those of Kafka's Java client, as in their file. Everything that ends the job is one line of the
+    log.
     """
     code = 0
     with ExitStack() as stack:
         stack.enter_context(suppress(*ENDINGS))  # what ends badly below says nothing new
         try:
-            _run(options, master, kafka, stop, stack)
+            _run(options, master, properties, stop, stack)
         except ENDINGS as error:
             if not stop.is_set():
                 end_in_time(1)
@@ -127,7 +138,7 @@ def run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal) -
     return code
 
 
-def _run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal, stack: ExitStack) -> None:
+def _run(options: Run, master: str, properties: str, stop: StopSignal, stack: ExitStack) -> None:
     metrics = JobMetrics()
     if options.metrics_listen is not None:
         port, end_server = metrics.serve(*options.metrics_listen)
@@ -140,6 +151,7 @@ def _run(options: Run, master: str, kafka: Mapping[str, str], stop: StopSignal, 
     stack.callback(end_java, spark)
     stop.listen()
     say(f"{versions(spark)}; reading {options.reads()}")
+    kafka = kafka_options(spark, properties, options.bootstrap)
     brokers = Brokers(spark, kafka, stopping=stop.is_set, say=say)
     work = ViewWork(spark, options, kafka, brokers, metrics, say)
     groups = FollowedGroups(work, time.monotonic, say)

@@ -20,7 +20,7 @@ OURS = ("sidecar", "topics", "spark", "once")
 PUBLIC = [
     "reconsume.once",
     "reconsume.spark",
-    *(f"reconsume.spark.{name}" for name in ("checkpoint", "consumer", "lake", "session", "stats", "tables")),
+    *(f"reconsume.spark.{name}" for name in ("consumer", "lake", "session", "tables")),
     *(f"reconsume.spark.{name}" for name in ("testing", "upsert", "view", "job")),
 ]
 IMPORT_EVERYTHING = """

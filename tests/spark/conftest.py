@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from reconsume.sidecar.java.jars import fetch
 from reconsume.sidecar.java.spark_job import lock_for
 from reconsume.spark import session
-from reconsume.spark.checkpoint import write_plainly
+from reconsume.spark.job.run import CHECKPOINTS_BY, plain_files
 
 SPARK_LOCK = lock_for(version("pyspark"))
 
@@ -32,10 +32,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(local),
         "spark.sql.warehouse.dir": str(local / "warehouse"),
         # Each batch's query plan is a new one: what is compiled for it is thrown away soon.
+        CHECKPOINTS_BY: plain_files(version("pyspark")),
         "spark.sql.streaming.stateStore.maintenanceInterval": "600s",
     }
     started = session.build("tests", jars=fetch(SPARK_LOCK), options=options)
     started.sparkContext.setLogLevel("ERROR")
-    write_plainly(started, str(local))
     yield started
     started.stop()

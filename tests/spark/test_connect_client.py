@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 from pyspark.util import is_remote_only
 
 assert is_remote_only()
-from reconsume.spark import consumer, session, stats, tables, upsert, view
+from reconsume.spark import consumer, session, tables, upsert, view
 
 kafka = {"bootstrap.servers": "nosuch.invalid:9092"}
 rules = consumer.build_rules("billing", ["orders"], name="ship")

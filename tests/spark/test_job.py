@@ -109,7 +109,7 @@ def test_a_bad_event_is_counted_and_written_aside_and_the_next_one_is_seen(world
     [row] = dump(world.bootstrap, world.bad_topic)
     bad = json.loads(row.value or b"null")
     assert (bad["topic"], bad["partition"], bad["offset"]) == (Names(first).events, partition, offset)
-    assert bad["fault"] == "a field is missing or of another type"
+    assert bad["fault"] == "not an event as Reconsume writes it"
     world.job.until(lambda: world.job.metric("bad_events_total") == 1, SOON, "the bad event is counted once")
 
 

@@ -10,6 +10,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from reconsume.sidecar.java.kafka_properties import properties_text
+from reconsume.spark.errors import JobError
+from reconsume.spark.java import kafka_options
 from reconsume.spark.job.kafka import (
     ANSWER_SECONDS,
     LOOK_MS,
@@ -163,3 +166,21 @@ def test_a_position_in_another_form_than_this_jobs_counts_as_none_and_hides_no_o
 def test_metadata_of_a_megabyte_is_read_in_no_time() -> None:
     for metadata in ("a" * 2**20, ", a" * 2**18, "-0" * 2**19, "{a-0=OffsetAndMetadata{offset=" * 2**15):
         assert positions_in(f"{{{COMMITTED.format('b-0', 1, 'null', metadata)}, {GOOD}}}")
+
+
+def test_java_reads_the_properties_that_the_sidecar_has_written(spark: SparkSession) -> None:
+    properties = {
+        "sasl.jaas.config": 'x required password="a\\\\b\\" = : # ! é";',
+        "ssl.keystore.key": "-----BEGIN-----\nMII+/=\n\t-----END-----\n",
+        "spaces": "  two before and after  ",
+        "ssl.endpoint.identification.algorithm": "",
+        "bootstrap.servers": "b:1",
+    }
+    expected = {f"kafka.{name}": value for name, value in properties.items()}
+    assert kafka_options(spark, properties_text(properties), None) == expected
+    assert kafka_options(spark, properties_text(properties), "c:2")["kafka.bootstrap.servers"] == "c:2"
+
+
+def test_a_job_without_brokers_ends_with_a_sentence(spark: SparkSession) -> None:
+    with pytest.raises(JobError, match=r"bootstrap\.servers is needed, by --bootstrap or in the file"):
+        kafka_options(spark, "client.id=x\n", None)

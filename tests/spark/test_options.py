@@ -1,11 +1,10 @@
-"""The job's arguments and its properties file: pure, without Spark."""
+"""The job's arguments: pure, without Spark."""
 
 from __future__ import annotations
 
 import pytest
 
 from reconsume.spark.options import Run, Sql, parse
-from reconsume.spark.properties import parse_properties
 
 
 def run(*words: str) -> Run:
@@ -79,14 +78,3 @@ def test_a_query_may_begin_with_dashes() -> None:
     options = parse(["sql", "--query=-- a comment\nSELECT 1", "--group=a"])
     assert isinstance(options, Sql)
     assert options.query == "-- a comment\nSELECT 1"
-
-
-def test_properties_are_read_as_java_writes_them() -> None:
-    text = "# a comment\n! another\n\na=1\n b : 2 \nc 3\nd=x\\\n   y\ne\\ f\\=g=h\\u00e9\\n\\\\i\nempty=\na=last\n"
-    assert parse_properties(text) == {"a": "last", "b": "2 ", "empty": "", "c": "3", "d": "xy", "e f=g": "hé\n\\i"}
-
-
-@pytest.mark.parametrize("text", ["=1", "a", "x=1\n\n: 2"])
-def test_a_line_that_is_no_property_is_named_by_its_line(text: str) -> None:
-    with pytest.raises(ValueError, match=f"line {len(text.splitlines())} is not"):
-        parse_properties(text)

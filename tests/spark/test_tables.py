@@ -251,8 +251,6 @@ def test_dead_letters_and_events_are_streams_and_what_waits_is_not(
         query = stream.writeStream.format("parquet").option("checkpointLocation", name).trigger(availableNow=True)
         query.start(str(out)).awaitTermination(120)
         assert spark.read.parquet(str(out)).count() == rows
-    with pytest.raises(ValueError, match="waiting has no stream"):
-        tables.waiting(spark, group.bootstrap, group.group, stream=True)
 
 
 def test_a_group_with_nothing_yet_has_empty_tables_and_a_group_that_is_none_is_an_error(
@@ -263,8 +261,6 @@ def test_a_group_with_nothing_yet_has_empty_tables_and_a_group_that_is_none_is_a
         assert table(spark, kafka.bootstrap, empty.group).count() == 0
         with pytest.raises(GroupNotFoundError, match=f"there is no group {none.group}, or this user has no right"):
             table(spark, kafka.bootstrap, none.group)
-        missing = table(spark, kafka.bootstrap, none.group, missing_ok=True)
-        assert (missing.count(), missing.columns) == (0, table(spark, kafka.bootstrap, empty.group).columns)
 
 
 def test_tables_of_one_group_can_be_joined(spark: SparkSession, group: GroupTopics) -> None:

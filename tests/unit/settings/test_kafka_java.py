@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconsume.sidecar.java.kafka_properties import properties_text, to_java
-from reconsume.spark.properties import parse_properties
+from reconsume.sidecar.java.kafka_properties import to_java
 
 SERVERS = {"bootstrap.servers": "b:1"}
 KEY = "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n"
@@ -121,13 +120,3 @@ def test_no_secret_is_part_of_a_problem() -> None:
     told = problems(sasl__mechanisms="OAUTHBEARER", sasl__oauthbearer__client__secret="hush", sasl__password="hush2")
     assert told
     assert "hush" not in "\n".join(told)
-
-
-def test_the_file_that_the_job_reads_holds_what_was_written() -> None:
-    properties = {
-        "sasl.jaas.config": 'x required password="a\\\\b\\" = : # ! é";',
-        "ssl.keystore.key": "-----BEGIN-----\nMII+/=\n\t-----END-----\n",
-        "spaces": "  two before and after  ",
-        "ssl.endpoint.identification.algorithm": "",
-    }
-    assert parse_properties(properties_text(properties)) == properties
