@@ -52,7 +52,7 @@ class ReadRecord(Protocol):
     - `headers`: all of them; None if they cannot be read.
     - `retry_state`: the retry state in the headers; None on a main topic.
     - `fault`: why the record may not be delivered; empty for a good record.
-    - `id`: ORIGIN_MESSAGE_ID. `times`: the retries so far.
+    - `id`: ORIGIN_MESSAGE_ID. `times`: the retries so far. `cycle`: how often the position of its partition was reset.
     - `failed_at_ms`: when the first attempt failed that was followed by one in place (epoch ms); 0 if there is none.
     """
 
@@ -76,6 +76,8 @@ class ReadRecord(Protocol):
     def id(self) -> str: ...
     @property
     def times(self) -> int: ...
+    @property
+    def cycle(self) -> int: ...
     @property
     def failed_at_ms(self) -> int: ...
 
@@ -106,4 +108,6 @@ def topic_of(record: ReadRecord) -> str:
 
 def retry_state_of(record: ReadRecord) -> RetryState:
     """Return the retry state from the record's headers, or a new one if it has none (it comes from a main topic)."""
-    return record.retry_state or RetryState(record.id, record.source.topic, timestamp=record.timestamp)
+    if record.retry_state is not None:
+        return record.retry_state
+    return RetryState(record.id, record.source.topic, timestamp=record.timestamp, cycle=record.cycle)

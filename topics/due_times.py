@@ -40,8 +40,9 @@ def jittered(record_id: str, retry: int, wait: int, percent: int) -> int:
 def last_time(record: ReadRecord, expires: Expiry | None, terms: FailureTerms, now: int, speed: int = 1) -> int | None:
     """Return the time after which a record that failed at `now` is not due again; None: there is none.
 
-    A record's age counts from its own timestamp. One that has none, or one that is ahead of the clock, is as old as its
-    first failure. `expires`: what the service said now; else what it said before counts. `speed`: as in `GroupRules`.
+    A record's age counts from its own timestamp. One that has none, one that is ahead of the clock, or one that a reset
+    delivers again, is as old as its first failure in its cycle. `expires`: what the service said now; else what
+    it said before counts. `speed`: as in `GroupRules`.
     """
     state = record.retry_state
     if expires is None and terms.max_age is None and (state is None or not state.expires_at):
@@ -50,6 +51,7 @@ def last_time(record: ReadRecord, expires: Expiry | None, terms: FailureTerms, n
     expires_at = state.expires_at if expires is None else expires.time(now, speed)
     times = [expires_at] if expires is not None or expires_at else []
     if terms.max_age is not None:
-        first = state.timestamp if 0 < state.timestamp <= now else state.first_failed_at or record.failed_at_ms or now
+        has_age = 0 < state.timestamp <= now and not state.cycle
+        first = state.timestamp if has_age else state.first_failed_at or record.failed_at_ms or now
         times.append(first + terms.max_age)
     return min(times)

@@ -17,6 +17,7 @@ from reconsume.topics.due_times import due_time, last_time
 from reconsume.topics.expiry import EXPIRED
 from reconsume.topics.group_rules import GroupRules
 from reconsume.topics.levels import LONGEST
+from reconsume.topics.position_ranges import BY_RESET
 from reconsume.topics.reasons import reason_class, reason_text
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import Order
@@ -146,7 +147,9 @@ def retry(
         first = record.failed_at_ms or now
         topic, stamp = record.source.topic, record.timestamp
         order = Order(record.offset) if rules.queued else None  # its id names this offset
-        state = RetryState(ident, topic, times, 0, due_at, stamp, first, reason, 0, now, order=order)
+        state = RetryState(
+            ident, topic, times, 0, due_at, stamp, first, reason, 0, now, order=order, cycle=record.cycle
+        )
     else:
         first = before.first_failed_at or record.failed_at_ms or now
         state = replace(
@@ -213,6 +216,11 @@ def done_by_hand(record: ReadRecord, why: str, by: str = "") -> Commit:
     return Commit(replace(retry_state_of(record), reason=reason_text(BY_OPERATOR, why)), by)
 
 
+def by_reset(record: ReadRecord) -> Commit:
+    """Return the end of a copy that is superseded: its record is delivered again, as the position was reset."""
+    return Commit(replace(retry_state_of(record), reason=reason_text(BY_RESET, "")))
+
+
 def later_than(before: RetryState, now: int) -> int:
     """Return `now` (epoch ms), or just after what the copy says of its last event."""
     return max(now, before.last_failed_at + 1, before.due_at + 1 if before.settled else 0)
@@ -265,6 +273,7 @@ def dead_letter_unreadable(record: ReadRecord, now: int) -> DeadLetter:
         first_failed_at=now,
         reason=reason_text(record.fault, ""),
         last_failed_at=now,
+        cycle=record.cycle,
     )
     return DeadLetter(state, reason_class(record.fault), 0)
 

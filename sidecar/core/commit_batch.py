@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
+from reconsume.topics.position_ranges import PartitionResets
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import Commit, Written
 
@@ -37,12 +38,14 @@ class SettledRecord(NamedTuple):
 class PartitionCommit(NamedTuple):
     """The part of one partition in a batch: its assignment epoch, and its progress once the whole batch is done.
 
-    `under`: the main partition with whose assignment a queue partition is owned; None: it is assigned itself.
+    `under`: the main partition with whose assignment a queue partition is owned; None: it is assigned itself. `resets`:
+    those that are noted with it, where it moves the position.
     """
 
     epoch: int
     progress: Progress
     under: Partition | None = None
+    resets: PartitionResets | None = None
 
 
 @dataclass(frozen=True, slots=True)

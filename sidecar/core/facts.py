@@ -168,10 +168,11 @@ class ShownLane:
         )
 
     def _not_fetched(self, partition: PartitionState) -> NotFetched | None:
-        if partition.closing:
+        pause = partition.paused
+        if partition.closing and (pause is None or pause.because is not NotFetched.BEHIND_RESET):
             return NotFetched.CLOSING
-        if partition.paused is not None:
-            return partition.paused.because
+        if pause is not None:
+            return pause.because
         return NotFetched.MEMORY if self._machines.room.is_full_with(0) else None
 
     def _waiting_of(self, partition: PartitionState, now: Now) -> tuple[Waiting | None, Waiting | None]:

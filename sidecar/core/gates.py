@@ -28,6 +28,7 @@ from reconsume.sidecar.core.partition import (
     Entry,
     PartitionState,
 )
+from reconsume.sidecar.core.position_reset import PositionResets
 from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import Record
 
@@ -38,20 +39,24 @@ if TYPE_CHECKING:
 class Gates:
     """The gates of one lane."""
 
-    def __init__(self, machines: Machines, hold_gate: HoldGate, dispatcher: Dispatcher) -> None:
-        self._machines, self._holds, self._dispatcher = machines, hold_gate, dispatcher
+    def __init__(self, machines: Machines, resets: PositionResets, hold_gate: HoldGate, dispatcher: Dispatcher) -> None:
+        self._machines, self._resets, self._holds, self._dispatcher = machines, resets, hold_gate, dispatcher
 
     def first_closed(self, partition: PartitionState, record: Record) -> NotDelivered | None:
         """Return the first gate that does not let a record pass; None if all do."""
         # Contract 9.1: a partition that is given up sends nothing new.
         if partition.closing:
-            return NotDelivered.CLOSING
+            return NotDelivered.BEHIND_RESET if _is_moving(partition) else NotDelivered.CLOSING
         # Contract 7.6: its copies are refused, so each further attempt could not be counted.
         if partition.blocked:
             return NotDelivered.REFUSED
         # Contract 7.2: nothing is delivered before it is known that progress of any length can be committed.
         if self._machines.commits.proof is not Proof.PROVEN:
             return NotDelivered.UNPROVEN
+        if self._resets.in_force and record.retry_state is not None:
+            reason = self._resets.reason_against(record.retry_state)
+            if reason is not None:
+                return reason
         if self._holds.in_force and self._holds.hold_of(partition, record) is not None:
             return NotDelivered.HELD
         return None
@@ -64,7 +69,7 @@ class Gates:
         if where is OUT:
             return NotDelivered.RETRIED if is_retried else None
         if where is CALLED_OFF or partition.closing:
-            return NotDelivered.CLOSING
+            return NotDelivered.BEHIND_RESET if _is_moving(partition) else NotDelivered.CLOSING
         if where is SETTLED:
             is_refused = (partition.source, entry.offset) in self._machines.outbox.refused
             return NotDelivered.REFUSED if is_refused else NotDelivered.UNCOMMITTED
@@ -91,3 +96,8 @@ class Gates:
             return NotDelivered.HELD
         turn = self._dispatcher.what_keeps(partition.source.topic)
         return turn if turn.is_deliberate else NotDelivered.UNREAD
+
+
+def _is_moving(partition: PartitionState) -> bool:
+    """Return whether a partition is drained because its position is being reset."""
+    return partition.paused is not None and partition.paused.because is NotFetched.BEHIND_RESET

@@ -47,6 +47,7 @@ from reconsume.sidecar.core.partition import (
 )
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Ports
+from reconsume.sidecar.core.position_reset import RESETS, PositionResets, ResetOrder, stamped
 from reconsume.sidecar.core.progress import Bounds
 from reconsume.sidecar.core.queues import LongWaits, QueueTies
 from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
@@ -56,8 +57,9 @@ from reconsume.sidecar.core.room import ROOM, Room, SharedRoom
 from reconsume.sidecar.core.suspects import SUSPECTS, Stage, SuspectCalls, SuspectGate
 from reconsume.sidecar.core.waiting import WaitingRecords
 from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.position_ranges import Resets
 from reconsume.topics.tags import TagFilter
-from reconsume.topics.transitions import Forward, Wait, after_wait
+from reconsume.topics.transitions import Forward, Wait, after_wait, by_reset
 
 PACE = "pace"
 """The name of the next tick of the pace, or of a rate, in the agenda."""
@@ -119,7 +121,8 @@ class Lane:
         self.hold_gate = HoldGate(
             partitions, machines.waiting, machines.fetching, lambda: decisions.policy, ordered=is_ordered
         )
-        self.gates = Gates(machines, self.hold_gate, dispatcher)
+        self.resets = PositionResets(machines, self.ownership, ports.repeat_takeover)
+        self.gates = Gates(machines, self.resets, self.hold_gate, dispatcher)
         self._ports, self._dispatcher, self._wanted = ports, dispatcher, options.wanted
         self._accepted: list[Record] = []
         """What one answer has accepted, while its outcomes are passed on; empty between two calls."""
@@ -210,12 +213,23 @@ class Lane:
             self.queues.obey(holds)
         self._end_turn(now)
 
+    def reset(self, orders: Iterable[ResetOrder], known: Resets, now: Now) -> None:
+        """Carry out these resets of the position of its main partitions, and deliver no copy that they supersede.
+
+        `orders`: all that are open. `known`: all that owners have carried out.
+        """
+        self.resets.hear(orders, known, now)
+        self._end_turn(now)
+
     # --- its partitions ---------------------------------------------------------------------------------------------
 
     def assigned(self, grants: Iterable[AssignedPartition], now: Now) -> None:
         """Start partitions where their last owner left off."""
         grants = tuple(grants)
         self.ownership.begin_partitions(grants)
+        for grant in grants:
+            if grant.partition.topic not in self.ownership.waits:
+                self.resets.begin(grant.partition, grant.resets, now)
         if self.queues is not None:
             self.queues.assigned(grants)
         self.tick(now)
@@ -255,6 +269,8 @@ class Lane:
                 continue
             if self.hold_gate.in_force and self.hold_gate.pauses(partition, run, now):
                 continue
+            if partition.commit.resets is not None:
+                run = stamped(run, partition.commit.resets)
             if partition.suspicion is not None and run.records:
                 arrivals = partition.suspicion.arrivals
                 arrivals.last_seen = max(arrivals.last_seen, run.records[-1].offset)
@@ -303,6 +319,9 @@ class Lane:
         """Do what follows once the level delay of a record is over; return whether it may be delivered now."""
         record, waiting = entry.record, self.machines.waiting
         assert record is not None
+        if self.resets.in_force and record.retry_state is not None and self.resets.supersedes(record.retry_state):
+            self.decisions.write(partition, record, by_reset(record), now)
+            return False
         decision = after_wait(record, self.decisions.policy, now.wall_ms, waiting.patience_ms)
         if isinstance(decision, Wait):
             if decision.ms > 0:
@@ -363,7 +382,7 @@ class Lane:
         if partition is None or partition.epoch != record.epoch:
             return False
         if (reason := self.gates.first_closed(partition, record)) is not None:
-            self._keep_back(partition, record, reason)
+            self._keep_back(partition, record, reason, now)
             return False
         suspicion, suspects = partition.suspicion, self.suspects
         if suspicion is not None and suspects is not None:
@@ -378,13 +397,15 @@ class Lane:
         self._ports.deliver(record, self.answered)
         return True
 
-    def _keep_back(self, partition: PartitionState, record: Record, reason: NotDelivered) -> None:
+    def _keep_back(self, partition: PartitionState, record: Record, reason: NotDelivered, now: Now) -> None:
         """Keep a record that a gate does not let pass where that gate finds it again."""
         match reason:
             case NotDelivered.CLOSING:
                 partition.offsets.move(partition.offsets.entries[record.offset], CALLED_OFF)
             case NotDelivered.HELD:
                 self._hold_back(partition, record)
+            case NotDelivered.SUPERSEDED:
+                self.decisions.write(partition, record, by_reset(record), now)
             case _:
                 self.machines.waiting.stop_record(partition, record)
 
@@ -486,6 +507,8 @@ class Lane:
     def committed(self, result: CommitResult, now: Now) -> None:
         """Process the committer's result of the batch in flight."""
         self.results.apply_result(result, now)
+        if self.resets.moving:
+            self.resets.committed(result, now)
         self._look_at_room(now)  # the copies that Kafka takes now count in the room again
         self._end_turn(now)  # records that were queued behind a dead letter may be delivered
 
@@ -516,6 +539,8 @@ class Lane:
                     self.room.end_look(now)
                 case _ if what == DOUBT:
                     self.machines.doubt.raise_doubt()
+                case _ if what == RESETS:
+                    self.resets.tick(now)
                 case _:
                     pass  # the end of the turn sees to it
         self._end_turn(now)
@@ -538,6 +563,8 @@ class Lane:
 
     def _end_turn(self, now: Now) -> None:
         """Do what follows from the events of a call of the lane."""
+        if self.resets.has_orders:
+            self.resets.turn(now)
         if self.queues is not None:
             self.queues.turn(now)
             self._look_at_room(now)
@@ -547,6 +574,8 @@ class Lane:
 
     def _go_on(self, now: Now) -> None:
         """The same after an answer, of which most lead to nothing but the next delivery."""
+        if self.resets.has_orders:
+            self.resets.turn(now)
         if (queues := self.decisions.queues) is not None:
             queues.turn(now)
         self._dispatcher.dispatch(now)
@@ -593,6 +622,7 @@ class Lane:
             machines.doubt,
             machines.agenda,
             self.ownership,
+            self.resets,
             self.hold_gate,
             self._dispatcher,
         ):

@@ -33,6 +33,7 @@ from reconsume.sidecar.core.outbox import Commits, MembershipDoubt, Outbox
 from reconsume.sidecar.core.partition import CALLED_OFF, AssignedPartition, Kind, PartitionState
 from reconsume.sidecar.core.ports import Recall
 from reconsume.sidecar.core.progress import Bounds, Progress
+from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.room import Room
 from reconsume.sidecar.core.suspects import SuspectGate
@@ -147,7 +148,22 @@ class Ownership:
 
     def release_partitions(self, partitions: Collection[Partition], done: Callable[[], None], now: Now) -> None:
         """Give partitions up in order; call `done` once all deliveries in flight are answered and committed."""
-        mine, owned = self._tied(partitions), self._machines.partitions
+        mine = self.tied_to(partitions)
+        self._close(mine)
+        self._releases.append(Release(mine, done, now.steady_ms))
+        self.check_releases()
+
+    def drain(self, source: Partition) -> None:
+        """Deliver nothing more of a main partition, without giving it up: what is in flight ends, and is committed."""
+        mine, owned = self.tied_to((source,)), self._machines.partitions
+        for one in mine:
+            partition = owned[one]
+            self._machines.fetching.pause(partition, partition.offsets.unread, NEVER, NotFetched.BEHIND_RESET)
+        self._close(mine)
+
+    def _close(self, mine: Collection[Partition]) -> None:
+        """Deliver nothing more of partitions, and have what is in flight of them committed."""
+        owned = self._machines.partitions
         self._recall(mine, lost=False)
         self._forget_waiting(mine)
         for source in mine:
@@ -157,8 +173,10 @@ class Ownership:
                 refused.backoff.at_ms = 0  # contract 9.1: a rebalance waits for it
         if self.suspects is not None:
             self.suspects.closing([owned[source] for source in mine])
-        self._releases.append(Release(mine, done, now.steady_ms))
-        self.check_releases()
+
+    def is_releasing(self, source: Partition) -> bool:
+        """Return whether a partition is being given up."""
+        return any(source in release.partitions for release in self._releases)
 
     def released_since(self) -> dict[Partition, int]:
         """Return the partitions that are being given up, each with the steady ms since when."""
@@ -174,10 +192,14 @@ class Ownership:
         ended = {
             source
             for source, partition in owned.items()
-            if partition.closing and partition.is_idle and partition.commit.by_ms == NEVER and source not in under_way
+            if partition.closing
+            and partition.is_idle
+            and partition.commit.by_ms == NEVER
+            and source not in under_way
+            and self.is_releasing(source)
         }
         if self.queues:  # a main partition and its queue go together
-            ended = {source for source in ended if self._tied((source,)) <= ended}
+            ended = {source for source in ended if self.tied_to((source,)) <= ended}
         self._drop(ended)
         over = [release for release in self._releases if not release.partitions & owned.keys()]
         self._releases = [release for release in self._releases if release not in over]
@@ -212,7 +234,7 @@ class Ownership:
 
     def _drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions and everything that belongs to them."""
-        mine = self._tied(partitions)
+        mine = self.tied_to(partitions)
         if not mine:
             return
         machines = self._machines
@@ -222,14 +244,15 @@ class Ownership:
         for source in mine:
             partition = machines.partitions.pop(source)
             self.queues.pop(source, None)
-            self.uncommitted_at_loss += partition.unsaved
+            if partition.commit.move is None:
+                self.uncommitted_at_loss += partition.unsaved
             machines.room.forget_partition(partition)
             machines.agenda.set_time(partition, NEVER)
             if self.suspects is not None:
                 self.suspects.dropped(partition)
         self._dropped(mine)
 
-    def _tied(self, partitions: Collection[Partition]) -> frozenset[Partition]:
+    def tied_to(self, partitions: Collection[Partition]) -> frozenset[Partition]:
         """Return the partitions that are owned, each with its queue, or the main partition of that."""
         owned = self._machines.partitions
         mine = {source for source in partitions if source in owned}

@@ -46,6 +46,7 @@ from reconsume.sidecar.core.progress import Bounds, Progress
 from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.topics.in_place_told import LONGEST_REASON, InPlaceTold
+from reconsume.topics.position_ranges import PartitionResets
 
 if TYPE_CHECKING:
     from reconsume.sidecar.core.suspects import Suspicion
@@ -54,13 +55,15 @@ if TYPE_CHECKING:
 class AssignedPartition(NamedTuple):
     """A partition that was assigned to this sidecar, and where its last owner left off.
 
-    `lost`: how many records of a former log of that name its last owner had begun and not finished.
+    `lost`: how many records of a former log of that name its last owner had begun and not finished. `resets`: those of
+    a main partition, as owners have noted them.
     """
 
     partition: Partition
     epoch: int
     progress: Progress
     lost: int = 0
+    resets: PartitionResets | None = None
 
 
 class FetchedRecords(NamedTuple):
@@ -189,10 +192,17 @@ class Throughput:
         self.done_a_second, self.seen_done = (done - self.seen_done) * 1_000 // lasted_ms, done
 
 
+class Move(NamedTuple):
+    """A reset of a partition's position: the progress after it, and what its owner notes with it."""
+
+    progress: Progress
+    resets: PartitionResets
+
+
 class CommitState:
     """What Kafka knows of a partition. `progress`: what was committed last, by this sidecar or by the last owner."""
 
-    __slots__ = ("by_ms", "last_at_ms", "progress")
+    __slots__ = ("by_ms", "last_at_ms", "move", "progress", "resets")
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -201,6 +211,10 @@ class CommitState:
         something waits for the commit (`outbox.py`)."""
         self.last_at_ms = progress.last_at_ms
         """The greatest timestamp (epoch ms) of what was read of a level; it goes into each commit."""
+        self.resets: PartitionResets | None = None
+        """The resets of a main partition, whose ranges say in which cycle a record is. Nearly always None."""
+        self.move: Move | None = None
+        """What the next commit moves the position to (`position_reset.py`); nothing else of it is committed then."""
 
 
 class Offsets:
@@ -478,6 +492,8 @@ class PartitionState:
     def take_commit(self, extra: Collection[int]) -> PartitionCommit:
         """Take its progress for a transaction, with the offsets `extra`, which that transaction settles."""
         self.commit.by_ms = NEVER
+        if self.commit.move is not None:
+            return PartitionCommit(self.epoch, self.commit.move.progress, self.kind.under, self.commit.move.resets)
         # Clean as soon as the release begins: at `lock_timeout` deliveries are still in flight, but no owner crashed.
         now, before = self.offsets.snapshot(extra, clean=self.closing), self.commit.progress
         progress = Progress(

@@ -142,12 +142,17 @@ def nobody_to_name(partition: Partition, waiting: int, most: int, fill: float, k
     """Do nothing, as `nobody_to_tell`."""
 
 
+def nothing_to_repeat(partitions: Collection[Partition]) -> None:
+    """Do nothing: for a lane without a consumer."""
+
+
 class Ports(NamedTuple):
     """The ports of a lane.
 
     `deliver` and `recall` are a Delivery's. `commit` starts the transaction of one batch: at most one is in flight, and
     the lane's `committed` gets its result. `wake` asks for a call of `tick` at a steady time (ms). `queues`: of a lane
-    whose order survives long waits. `withdraw` is a Delivery's.
+    whose order survives long waits. `withdraw` is a Delivery's. `repeat_takeover`: has the consumer begin once
+    more with partitions that the lane has let go, at the group's progress; those that it has lost are left out.
     """
 
     fetch: Fetch
@@ -159,3 +164,4 @@ class Ports(NamedTuple):
     queues: QueueReads = NoQueues()
     filling: Filling = nobody_to_name
     withdraw: Callable[[Callable[[Record], bool]], None] = nothing_to_withdraw
+    repeat_takeover: Callable[[Collection[Partition]], None] = nothing_to_repeat

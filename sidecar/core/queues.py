@@ -367,7 +367,8 @@ class LongWaits:
 
     def _put_behind(self, main: PartitionState, owned: OwnedQueue, record: Record) -> None:
         line = self._line_of(record)
-        self._pass_over(owned, owned.ledger.writing(identity_of(record), line, Order(record.offset), FIRST_ATTEMPT))
+        attempt = attempt_of(record) if record.cycle else FIRST_ATTEMPT  # one object for thousands
+        self._pass_over(owned, owned.ledger.writing(identity_of(record), line, Order(record.offset), attempt))
         # Not written here: the lane is amid a run of records, or of answers, and would be entered again.
         self._coming.append((main, record))
 

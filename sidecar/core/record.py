@@ -84,6 +84,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     postponed_at_ms: int = 0
     """When the service postponed the record first since its last failure, epoch ms; 0 if it did not, or if the copy
     says so (`retry_state.postponed_at`)."""
+    range_cycle: int = 0
+    """Of a record of a main topic: the cycle of the reset whose range covers it; 0 if none does."""
 
     @property
     def id(self) -> str:
@@ -132,10 +134,16 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         """Return the record after the service has postponed it at wall time `now_ms` (epoch ms)."""
         return self if self.postponed_at_ms else replace(self, postponed_at_ms=now_ms)
 
+    def in_cycle(self, cycle: int) -> Record:
+        """Return a record of a main topic as it is delivered in a cycle."""
+        if self.retry_state is None:
+            return replace(self, range_cycle=cycle)
+        return replace(self, retry_state=replace(self.retry_state, cycle=cycle))
+
     @property
     def cycle(self) -> int:
         """RETRY_CYCLE: how often the position of its main partition was reset."""
-        return self.retry_state.cycle if self.retry_state is not None else 0
+        return self.retry_state.cycle if self.retry_state is not None else self.range_cycle
 
     @property
     def redrives(self) -> int:

@@ -6,7 +6,7 @@ import msgspec
 
 from reconsume.sidecar.core.record import Record
 from reconsume.sidecar.delivery.idempotency import ProducerKey
-from reconsume.topics.attempt import attempt_of
+from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.render_headers import DROPPED, RETRY_TRACEPARENT
 from reconsume.topics.retry_headers import Headers
 
@@ -57,13 +57,15 @@ def envelope(record: Record, group: str, producer_key: ProducerKey | None = None
     retry_state, headers = record.retry_state, record.headers
     own = own_headers(headers, ours=retry_state is not None) if headers else []
     key, value, timestamp = record.key, record.value, record.timestamp
-    if retry_state is None:  # positional arguments and few calls: every record of a batch takes this path
+    # Positional arguments and few calls: every record of a batch takes this path.
+    if retry_state is None and not record.range_cycle:
         (topic, number), offset = record.source, record.offset
         if not topic.isascii():
             topic = encodable(topic)
         identity = f"{topic}:{number}:{offset}"
         idempotency_key = (producer_key(record) if producer_key else None) or f"{group}/{identity}/0"
         return Envelope(identity, idempotency_key, record.again, 0, topic, number, offset, timestamp, key, value, own)
+    retry_state = retry_state_of(record)
     number, offset = origin(record)
     topic, identity = encodable(retry_state.topic), encodable(retry_state.id)
     attempt = attempt_of(record)

@@ -61,6 +61,11 @@ class ParsedRecord(NamedTuple):
         """RECONSUMETIMES: the number of retries so far."""
         return 0 if self.retry_state is None else self.retry_state.times
 
+    @property
+    def cycle(self) -> int:
+        """RETRY_CYCLE: how many times the position of its partition was reset; 0 on a main topic."""
+        return 0 if self.retry_state is None else self.retry_state.cycle
+
 
 class Record(NamedTuple):
     """A record as a handler gets it.

@@ -102,6 +102,8 @@ class CommitterModel:
         self._late_ones_arrive()
         if identity.end(epoch, commits=commits):
             fate = "unknown"  # fatal for the client: the transaction has ended, and not so
+        elif commits:
+            self._world.resetting.committed(batch)
         refusal = partial(self._host.coordinator.refusal, membership.metadata)
         took = self._send_twice(commits, offsets, refusal) if self._world.losses else 0
         if fate == "commit":

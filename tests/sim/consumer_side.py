@@ -14,6 +14,7 @@ from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import NEVER, Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.consumer import CHOKED_AFTER, ConsumerThread
+from reconsume.sidecar.kafka.consumer.log_ids import no_log_ids
 from reconsume.sidecar.kafka.messages import Reading
 from tests.sim.client_model import ClientModel
 from tests.sim.driver_model import DriverModel
@@ -43,7 +44,9 @@ class ConsumerSide(DriverModel):
         self.leaving = self._leave_begins = False
         """Whether it waits for what is under way, before it is closed: it takes part in rebalances meanwhile."""
         start = self.world.plan.start if group == "billing" else "earliest"
-        self.assignment = Assignment(self, start_at=start, lock_timeout=0.0)  # the lock is waited for in `release`
+        log_ids = self.world.resetting.log_ids if self.world.resetting.is_used else no_log_ids
+        # The lock is waited for in `release`.
+        self.assignment = Assignment(self, start_at=start, lock_timeout=0.0, log_ids=log_ids)
         self.consumer = ConsumerThread({"group.id": group}, sorted(topics), self, self.assignment, reading)
         self._begin()
         self.consumer.looks.due_offsets.waits = lambda: self.waits

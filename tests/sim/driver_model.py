@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ class DriverModel:
     def assigned(self, grants: Sequence[AssignedPartition]) -> None:
         """Partitions are ours now."""
         self.world.granted(self, grants)
+        grants = [self.world.resetting.noted(grant) for grant in grants]
         self.on_loop(partial(self._assigned, grants))
 
     def _assigned(self, grants: Sequence[AssignedPartition]) -> None:
@@ -60,7 +62,8 @@ class DriverModel:
 
     def truncated(self, partition: Partition, high: int) -> None:
         """The log of a partition ends sooner now."""
-        self.world.truncated(self, partition)
+        if high < sys.maxsize:  # else it begins once more, and what has begun was not cut
+            self.world.truncated(self, partition)
         self.on_loop(partial(self.lane.truncated, partition, high))
 
     def _release(self, partitions: Sequence[Partition], given_up: Callable[[], None]) -> None:

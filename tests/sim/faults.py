@@ -150,6 +150,14 @@ class Faults(KafkaFaults):
         """An operator holds some of the records."""
         self.world.holding.hold(fault)
 
+    def _reset(self, fault: Fault) -> None:
+        """An operator moves the position of a partition backwards."""
+        self.world.resetting.reset(fault, forwards=False)
+
+    def _skip(self, fault: Fault) -> None:
+        """An operator moves the position of a partition forwards."""
+        self.world.resetting.reset(fault, forwards=True)
+
     # --- the service -------------------------------------------------------------------------------------------------
 
     def _outage(self, fault: Fault) -> None:

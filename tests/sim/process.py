@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -62,6 +62,8 @@ class Process:
         }
         if world.holding.holds:
             self.obey()
+        if world.resetting.resets:
+            self.hear_resets()
 
     def now(self) -> Now:
         return Now(WALL + self.world.steady_ms + self.skew, self.world.steady_ms)
@@ -101,6 +103,12 @@ class Process:
         for host in self.hosts.values():
             host.lane.hold(self.world.holding.in_force, self.now())
 
+    def hear_resets(self) -> None:
+        """Take in which positions are to be reset, and which were."""
+        orders, known = self.world.resetting.told()
+        for host in self.hosts.values():
+            host.lane.reset(orders, known, self.now())
+
     def read_leftovers(self) -> None:
         """Read levels of older configurations too until they are empty."""
         if not self.stopping and (levels := self.world.leftovers(self.policy)):
@@ -138,6 +146,7 @@ class LaneHost(ConsumerSide):
         self.queues = QueueModel(self)
         self._submit, recall = CommitterModel(self).submit, NoDelivery().recall
         ports = Ports(self, self._deliver, self._commit, self._wake, recall, queues=self.queues)
+        ports = ports._replace(repeat_takeover=self.repeat_takeover)
         terms = LaneOptions(self.world.plan.room, self.world.order, bounds=self.world.plan.bounds)
         self.lane = self.world.make_lane(process.policy, levels, ports, process.gate, terms)
         if self.lane.queues is not None:
@@ -161,6 +170,12 @@ class LaneHost(ConsumerSide):
     def want_fetch(self, partition: Partition, wanted: WantedFetch) -> None:
         self.acts += wanted.is_fetched
         super().want_fetch(partition, wanted)
+
+    def repeat_takeover(self, partitions: Collection[Partition]) -> None:
+        """Begin with partitions once more."""
+        self.acts += 1
+        self.consumer.repeat_takeover(partitions)
+        self.turn_soon()
 
     def _commit(self, batch: CommitBatch) -> None:
         self.acts += 1

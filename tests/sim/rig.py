@@ -91,13 +91,15 @@ class Rig:
         """The partitions whose deliveries were withdrawn, and whether they were lost."""
         self.withdrawn: list[Record] = []
         """What was out when the lane asked to have all that is held withdrawn."""
+        self.taken_over: list[tuple[Partition, ...]] = []
+        """The partitions that the lane wanted to begin with once more."""
         self.wake_at = NEVER
         self._calls = 0
         self.whole = True
         """False: the invariants are not checked. The test has taken the lane apart, or looks too often."""
         waits = samples.waits(self.policy) if retry else {}
         ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice, queues or NoQueues())
-        ports = ports._replace(withdraw=self._withdraw)
+        ports = ports._replace(withdraw=self._withdraw, repeat_takeover=self._repeat_takeover)
         self.lane = Lane(
             self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted, proves_room=proves_room)
         )
@@ -135,6 +137,9 @@ class Rig:
 
     def _withdraw(self, is_held: Callable[[Record], bool]) -> None:
         self.withdrawn += [sent.record for sent in self.sent if is_held(sent.record)]
+
+    def _repeat_takeover(self, partitions: Collection[Partition]) -> None:
+        self.taken_over.append(tuple(partitions))
 
     def _notice(self, what: str, partition: Partition, deaths: int, offset: int) -> None:
         self.told.append((what, partition, deaths, offset))

@@ -30,6 +30,7 @@ from tests.sim.lane_view import CHOSEN, MakeLane, view
 from tests.sim.operator_model import OperatorModel
 from tests.sim.plan import INTERVAL, Config, Plan
 from tests.sim.process import LaneHost, Process
+from tests.sim.reset_model import ResetModel
 from tests.sim.samples import WALL
 from tests.sim.service_model import ServiceModel
 
@@ -93,6 +94,7 @@ class World:
         self.kafka.appended = self._appended
         self._create_topics()
         self.holding = HoldModel(self)
+        self.resetting = ResetModel(self)
         self.groups = {group: Coordinator(self, group) for group in GROUPS}
         self.processes: list[Process] = []
         self.faults = Faults(self)

@@ -112,7 +112,7 @@ class Render:
         """Return the whole request. Never raises, whatever the record holds."""
         retry_state = record.retry_state
         # Most are first deliveries. A record that was retried in place is written like one from a retry topic.
-        first = retry_state is None and not record.again
+        first = retry_state is None and not (record.again or record.range_cycle)
         head = self._first(record) if first else self._again(record, retry_state_of(record))
         key, headers = record.key, record.headers
         if key is not None and not self._envelope:

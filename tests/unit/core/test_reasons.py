@@ -18,13 +18,16 @@ from reconsume.sidecar.core.progress import SPAN, Progress
 from reconsume.sidecar.core.reasons import DELIBERATE, NotDelivered, NotFetched, Reason, meaning_of
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import PartitionStatus, statuses
+from reconsume.topics.position_ranges import PartitionResets, ResetRange
 from tests.sim import samples
 from tests.sim.ladder_rig import LadderRig, rules, waiting
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, record
 from tests.sim.suspect_rigs import died, taken_up
+from tests.unit.core.test_position_reset import LOG, ordered_to
 
 RUNBOOK = Path(__file__).parents[3] / "docs" / "runbook.md"
+READY = Partition("billing-RETRY", 0)
 LEVEL, INVOICES = Partition("billing-RETRY-10s", 0), Partition("invoices", 0)
 WEIGHT = record(0).weight
 
@@ -66,6 +69,23 @@ def refused() -> PartitionStatus:
     rig.answer(Failed("http-500"))
     rig.run(25)
     rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
+    return shown(rig)
+
+
+def being_reset() -> PartitionStatus:
+    rig = Rig(concurrency=1)
+    rig.assign(ORDERS, resume=Progress(0, log=LOG))
+    rig.take_offsets([0, 1])
+    rig.lane.reset([ordered_to(0)], {}, rig.now)
+    return shown(rig)
+
+
+def superseded() -> PartitionStatus:
+    rig = Rig(retry=True, concurrency=1)
+    rig.assign(READY)
+    rig.take(*(record(offset, source=READY, life=samples.life()) for offset in (0, 1)))
+    resets = PartitionResets(LOG.topic, 1, (ResetRange(0, 9, 1, WALL),), ("r1",))
+    rig.lane.reset([], {ORDERS: resets}, rig.now)
     return shown(rig)
 
 
@@ -192,6 +212,8 @@ D: Mapping[NotDelivered, Callable[[], PartitionStatus]] = {
     NotDelivered.MEMBERSHIP: in_doubt,
     NotDelivered.REFUSED: refused,
     NotDelivered.UNPROVEN: lambda: shown(begun(Rig(proves_room=True), 0)),
+    NotDelivered.BEHIND_RESET: being_reset,
+    NotDelivered.SUPERSEDED: superseded,
     NotDelivered.HELD: held_by_key,
     NotDelivered.SUSPECT: lambda: shown(taken_up(died(1), 0)),
     NotDelivered.TOPIC_RATE: lambda: behind_a_topic(rate=Rate(1, 3_600_000)),
@@ -210,6 +232,7 @@ F: Mapping[NotFetched, Callable[[], PartitionStatus]] = {
     NotFetched.REFUSED: refused,
     NotFetched.QUEUE_UNREAD: behind_a_queue,
     NotFetched.BEHIND_KEYS: behind_keys,
+    NotFetched.BEHIND_RESET: being_reset,
     NotFetched.HELD: held,
     NotFetched.NOT_DUE: level_not_due,
     NotFetched.DISTANCE: far_from_the_oldest,
