@@ -27,6 +27,7 @@ from reconsume.sidecar.audit.unknowns import Horizon, Unknown, known_of, unknown
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.group_policy.control_log import read_present_resets
 from reconsume.sidecar.group_policy.queries import progress_with_queries
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -43,6 +44,9 @@ TOLD_EVERY = 5_000
 """Records between two reports of the progress."""
 MOST_AT_ONCE = 500
 """Partitions of main topics that are compared at once. Each needs a database cursor."""
+
+IN_FLIGHT_MS = 600_000
+"""ms after a reset for which deliveries of earlier cycles may still end. A longer `deliver.timeout` makes it longer."""
 
 Tell: TypeAlias = Callable[[str, int, int], None]
 """Called with the current step, how much of it is done, and how much there is."""
@@ -119,6 +123,7 @@ def terms_of(settings: Settings, survey: Survey, known: Known, ask: AuditRequest
         compacted=frozenset(name for name, config in survey.configs.items() if "compact" in config["cleanup.policy"]),
         mains=frozenset(settings.topic_names),
         compare=ask.compare,
+        in_flight=max(IN_FLIGHT_MS, 2 * settings.deliver.timeout),
     )
 
 
@@ -182,12 +187,14 @@ class Audit:
         store.arrange()
         mains = self._compare(reader, store, survey) if ask.compare else {}
         after = self._last_progress(survey)
+        # Behind the progress: what a reset has moved is noted with it.
+        resets = read_present_resets(settings.kafka, settings.names, CLIENT)
         horizon = Horizon(whole, first, reader.seen, reader.overtaken, ask.since, began)
         since = known_of(horizon, survey.configs, survey.own[Kind.DLQ])
         self.unknown += unknown_of(horizon, since, survey.retries, before, store, mains, reader.stuck)
         terms = terms_of(settings, survey, Known(since, complete_until(reader)), ask)
         begins = {partition: span.begin for partition, span in mains.items()}
-        return replace(terms, before=before, after=after, service=service, begins=begins)
+        return replace(terms, before=before, after=after, service=service, begins=begins, resets=resets)
 
     def _progress(self, survey: Survey, *, stable: bool) -> dict[Number, Progress]:
         """Return the progress of both lanes, and of Spark queries; the service of a relay keeps that of its main topics

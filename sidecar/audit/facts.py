@@ -15,6 +15,8 @@ import msgspec
 from reconsume.sidecar.core.progress import Progress
 from reconsume.topics.events import State
 from reconsume.topics.names import Kind, Names
+from reconsume.topics.partition import Partition
+from reconsume.topics.position_ranges import BY_RESET, ResetRange, Resets
 from reconsume.topics.reasons import shortened
 from reconsume.topics.transitions import BY_OPERATOR
 
@@ -84,6 +86,11 @@ class Fact(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.parked or self.reason == BY_OPERATOR
 
     @property
+    def by_reset(self) -> bool:
+        """Whether it tells of the end of a copy that a reset has superseded."""
+        return self.reason == BY_RESET
+
+    @property
     def position(self) -> str:
         """The position of the record, `topic:partition:offset`."""
         return f"{self.topic}:{self.partition}:{self.offset}"
@@ -111,6 +118,9 @@ class Breach(enum.StrEnum):
     REPEATED = "repeated-post"
     """Not a fault of the sidecar: the service of a relay posted the same failure again."""
 
+    UNKNOWN_CYCLE = "unknown-cycle"
+    SUPERSEDED = "superseded"
+    """A delivery in a cycle that a reset has ended before."""
     UNKNOWN_TOPIC = "unknown-topic"
     """Not a fault: another configuration of the group consumes its topic, as during a roll-out."""
 
@@ -171,6 +181,10 @@ class Terms(msgspec.Struct, frozen=True):
     """The main topics. If empty, any topic may be one."""
     compare: bool = True
     """Whether the main topics were read."""
+    resets: Resets = {}
+    """What resets of positions have left, of the topics as they are now."""
+    in_flight: int = 600_000
+    """ms after a reset for which deliveries of earlier cycles may still end."""
     service: Mapping[Number, Progress] = {}
     """The progress of the main group on the ready topic: what the service itself has read there, in a former time as a
     relay. Empty for a relay, whose sidecar commits nothing there."""
@@ -179,6 +193,14 @@ class Terms(msgspec.Struct, frozen=True):
         """Whether the committed progress says that a record is done; None if there is no progress."""
         progress = (self.after if after else self.before).get((topic, partition))
         return None if progress is None else progress.covers(offset)
+
+    def reset_of(self, history: RecordHistory) -> ResetRange | None:
+        """Return the first reset that is known to have superseded a life; None if none has."""
+        topic, number, offset = history.origin
+        known = self.resets.get(Partition(topic, number))
+        ranges = () if known is None else known.ranges
+        later = [one for one in ranges if one.start <= offset < one.end and one.cycle > history.cycle]
+        return min(later, key=lambda one: one.cycle, default=None)
 
     def read_by_service(self, copy: Fact) -> bool:
         """Whether the service itself took a copy from the ready topic, in a former time as a relay."""

@@ -27,6 +27,7 @@ from reconsume.topics.attempt import attempt_of
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.events import State
 from reconsume.topics.levels import shortest_wait
+from reconsume.topics.partition import Partition
 
 Findings: TypeAlias = Iterator[Finding]
 Rule: TypeAlias = Callable[[RecordHistory, Terms], Findings]
@@ -96,6 +97,8 @@ def lost(history: RecordHistory, terms: Terms) -> Findings:
         nexts = any(fact.times > times for fact in (*history.copies, *history.tells(State.WAITING_RETRY)))
         for chain in retry_chains(copies, terms):
             last = chain[-1]
+            if last.topic == terms.names.ordered(history.origin[0]) and terms.reset_of(history) is not None:
+                continue  # it has ended with the move of its main partition
             done = terms.covered(last.topic, last.partition, last.offset) and not terms.read_by_service(last)
             if terms.sees(last, since) and done and not (ends or nexts):
                 text = "it is done by the committed progress, and nothing follows"
@@ -169,8 +172,8 @@ def half_committed(history: RecordHistory, terms: Terms) -> Findings:
         pairs.append((last_below(numbered, times), found[0][0]))
     pairs += [(last_below(numbered, end.times + 1), end) for end in (*history.dead, *history.tells(State.COMMIT))]
     for source, after in pairs:
-        if source is None and (history.redrives or terms.relay):
-            continue  # a redrive's source is the DLQ; a relay's service keeps its own progress
+        if source is None and (history.redrives or terms.relay or terms.reset_of(history) is not None):
+            continue  # a redrive's source is the DLQ; a relay's service keeps its own progress; a reset undoes it
         if is_source_done(history, terms, source) is False:
             shown = (after,) if source is None else (source, after)
             text = "it is there, and its source is not done by the progress"
@@ -186,7 +189,7 @@ def early(history: RecordHistory, terms: Terms) -> Findings:
             due = before.due if after.topic == terms.names.ready else 0
             steps.append((max(terms.release(before), due), before, after))
         successor = first_result(history, times)
-        if len(found) == 1 and successor is not None and not successor.by_hand:
+        if len(found) == 1 and successor is not None and not successor.by_hand and not successor.by_reset:
             last = found[0][-1]
             steps.append((max(last.due, terms.release(last)), last, successor))
     for due, before, after in steps:
@@ -362,6 +365,38 @@ def differing(history: RecordHistory, told: Fact, copy: Fact, topic: str | None)
         yield history.finding(Breach.MISTOLD, told.times, text, told, copy)
 
 
+# --- resets ----------------------------------------------------------------------------------------------------------
+
+
+def unknown_cycle(history: RecordHistory, terms: Terms) -> Findings:
+    """Check that no life is in a cycle that the resets of its partition have not begun."""
+    topic, number, _ = history.origin
+    progress, known = terms.after.get((topic, number)), terms.resets.get(Partition(topic, number))
+    if progress is None or not progress.ours:
+        return
+    last = max(progress.cycle, 0 if known is None else known.cycle)
+    if history.cycle > last:
+        text = f"it is in cycle {history.cycle}, and its partition was reset {plural(last, 'time')}"
+        shown = (*history.copies, *history.dead, *history.told)[:SHOWN]
+        yield history.finding(Breach.UNKNOWN_CYCLE, shown[0].times if shown else 0, text, *shown)
+
+
+def superseded(history: RecordHistory, terms: Terms) -> Findings:
+    """Check that no delivery is made in a cycle that a reset has ended.
+
+    What was in flight ends in its cycle, and how long that takes no topic shows: until `Terms.in_flight` nothing is
+    said. A redrive that was under way may write a copy later, but that ends without a delivery.
+    """
+    reset = terms.reset_of(history)
+    if reset is None:
+        return
+    until = reset.at + terms.in_flight + terms.slack
+    late = [fact for fact in history.counted(State.WAITING_RETRY, *ENDS) if fact.at > until and not fact.by_reset]
+    if late:
+        text = f"a reset has put it into cycle {reset.cycle}, and it was delivered in cycle {history.cycle}"
+        yield history.finding(Breach.SUPERSEDED, late[0].times, text, *late[:SHOWN])
+
+
 RULES: tuple[Rule, ...] = (
     lost,
     condemned,
@@ -378,6 +413,8 @@ RULES: tuple[Rule, ...] = (
     told_twice,
     ended_twice,
     wrong_event,
+    unknown_cycle,
+    superseded,
 )
 
 
@@ -428,7 +465,9 @@ def output_torn(history: RecordHistory, terms: Terms, times: int, outputs: Seque
     """Check that the record is done, or the copy whose attempt asked for the outputs: both are one transaction."""
     source = last_below(history.by_times(), times + 1)
     # The parked copy that the source is, or the copy of the redrive, may be deleted.
-    is_unsure = history.redrives > 0 if source is None else may_park(terms) and incomplete(terms)
+    is_unsure = may_park(terms) and incomplete(terms)
+    if source is None:
+        is_unsure = history.redrives > 0 or terms.reset_of(history) is not None
     if not is_unsure and is_source_done(history, terms, source) is False:
         shown = (*(() if source is None else (source,)), *outputs)[:SHOWN]
         text = "an output is there, and its record is not done by the progress"

@@ -44,6 +44,7 @@ from reconsume.sidecar.dlq.redrive_history import (
 )
 from reconsume.sidecar.dlq.settlements import Settlements, read_settlements
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.group_policy.control_log import read_present_resets
 from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, unled_partitions
@@ -264,7 +265,7 @@ class DeadLetters:
 
         Raises ContractError if a newer version has stored the history of a partition. With `only_shown` nothing is
         known of such a partition: its dead letters are listed as forgotten, and no decision may depend on that. Without
-        `dismissals` no dead letter counts as dismissed.
+        `dismissals` no dead letter counts as dismissed or superseded.
         """
         consumer = reader or self.reader()
         partitions = [TopicPartition(partition.topic, partition.number) for partition in layout]
@@ -277,9 +278,13 @@ class DeadLetters:
         finally:
             if reader is None:
                 consumer.close()
-        dismissed = self.settlements().dismissed if dismissals else {}
         histories = self._histories_in(layout, committed, only_shown=only_shown)
-        return {partition: replace(history, dismissed=dismissed) for partition, history in histories.items()}
+        if not dismissals:
+            return histories
+        dismissed, resets = self.settlements().dismissed, read_present_resets(self.kafka, self.names, CLIENT)
+        return {
+            partition: replace(history, dismissed=dismissed, resets=resets) for partition, history in histories.items()
+        }
 
     def _histories_in(
         self, layout: Layout, committed: Iterable[TopicPartition], *, only_shown: bool

@@ -256,9 +256,16 @@ class Eligibility(enum.StrEnum):
     """Another dead letter with the same id and attempt counts."""
     DISMISSED = "dismissed"
     """A person has seen the letter and decided that nobody will mend it (`settle --commit`)."""
+    SUPERSEDED = "superseded"
+    """A reset has had the record delivered again, in a later cycle than the letter's."""
 
 
-OPEN = frozenset(Eligibility) - {Eligibility.REDRIVEN, Eligibility.DISMISSED, Eligibility.COPY}
+OPEN = frozenset(Eligibility) - {
+    Eligibility.REDRIVEN,
+    Eligibility.DISMISSED,
+    Eligibility.COPY,
+    Eligibility.SUPERSEDED,
+}
 """The states of dead letters that an operator has still to decide about. A list has them if no states are asked for."""
 
 

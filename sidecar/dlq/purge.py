@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.dlq.dead_letters import DeadLetters, LetterScan
-from reconsume.sidecar.dlq.letters import Eligibility, Filter, RedriveRequest
+from reconsume.sidecar.dlq.letters import OPEN, Filter, RedriveRequest
 from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.sidecar.kafka.admin.topics import TopicAdmin
@@ -64,7 +64,7 @@ class Purge:
                     deletion.behind += 1
                 else:
                     deletion.deleted, deletion.before = deletion.deleted + 1, letter.record.offset + 1
-                    deletion.open += state not in (Eligibility.REDRIVEN, Eligibility.DISMISSED, Eligibility.COPY)
+                    deletion.open += state in OPEN
 
     @property
     def total(self) -> int:

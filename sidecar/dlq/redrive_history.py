@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges
 from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest
 from reconsume.topics.attempt import Attempt, attempt_of
+from reconsume.topics.position_ranges import Resets, is_superseded
 from reconsume.topics.retry_headers import LARGEST_COUNT, LARGEST_LONG
 
 CLOCKS_DIFFER = 3_600_000
@@ -126,6 +127,8 @@ class RedriveHistory(msgspec.Struct, frozen=True):
     dismissed: dict[tuple[str, Attempt], int] = {}
     """When a person has dismissed letters (epoch ms), by id and attempt. That is kept in the policy topic, not
     here."""
+    resets: Resets = {}
+    """What resets of positions have left, of the topics as they are now. That is kept in the policy topic, too."""
 
     def dismisses(self, letter: Letter) -> bool:
         """Whether a person has dismissed the letter; one of the same name that died later is another death."""
@@ -134,6 +137,11 @@ class RedriveHistory(msgspec.Struct, frozen=True):
             return False
         at = self.dismissed.get((retry_state.id, attempt_of(retry_state)))
         return at is not None and letter.record.timestamp <= at + CLOCKS_DIFFER
+
+    def supersedes(self, letter: Letter) -> bool:
+        """Whether a reset has had the record delivered again, in a later cycle."""
+        state = letter.retry_state
+        return state is not None and is_superseded(self.resets, state.id, state.cycle)
 
     def covers(self, letter: Letter) -> bool:
         """Whether the letter was redriven."""
@@ -221,6 +229,8 @@ def eligibility(letter: Letter, request: RedriveRequest, history: RedriveHistory
         return Eligibility.DISMISSED
     if letter.retry_state is None or letter.fault:
         return Eligibility.UNFIT
+    if history.supersedes(letter):  # also of what a redrive would pass over: it stays so longer than the DLQ keeps it
+        return Eligibility.SUPERSEDED
     if letter.record.offset in history.copies:
         return Eligibility.COPY
     if history.covers(letter):
@@ -322,7 +332,7 @@ class RedriveCourse:
 
     def note(self, letter: Letter, verdict: Eligibility | None, history: RedriveHistory) -> None:
         """Record a letter that this redrive leaves, if an earlier range selects it."""
-        if verdict in (Eligibility.READY, Eligibility.REDRIVEN, Eligibility.COPY):
+        if verdict in (Eligibility.READY, Eligibility.REDRIVEN, Eligibility.COPY, Eligibility.SUPERSEDED):
             return  # a copy does not end a range: `advanced` keeps those that it must not cover
         for claim in self._claims:
             scope, offset = claim.scope, letter.record.offset

@@ -132,6 +132,8 @@ def why(kind: LetterGroup, most_redrives: int) -> str:
             return "another dead letter with its id and attempt counts"
         case Eligibility.DISMISSED:
             return "dismissed by `settle --commit`"
+        case Eligibility.SUPERSEDED:
+            return "a reset has had the record delivered again"
         case Eligibility.FORGOTTEN:
             return "so old that Kafka no longer knows whether it was redriven; --forgotten takes it too"
         case _:

@@ -104,6 +104,8 @@ def fault_of_dismissal(letter: Letter, verdict: Eligibility) -> str:
     """Return why a letter cannot be dismissed; empty if it can."""
     if verdict is Eligibility.REDRIVEN:
         return f"{letter.position} was redriven: it is no dead letter any more"
+    if verdict is Eligibility.SUPERSEDED:
+        return f"{letter.position} is superseded: a reset has had the record delivered again"
     if verdict is Eligibility.COPY:
         return (
             f"{letter.position} is a copy: another dead letter with its id and attempt counts; name the id {letter.id}"

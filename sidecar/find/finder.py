@@ -49,7 +49,7 @@ from reconsume.sidecar.find.match import (
     where_of,
 )
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
-from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.control_log import ControlLog, read_present_resets
 from reconsume.sidecar.group_policy.operations import holds_of
 from reconsume.sidecar.group_policy.queries import progress_with_queries
 from reconsume.sidecar.group_policy.state import HoldsInForce
@@ -63,6 +63,7 @@ from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.durations import render_duration
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.names import Kind, Role
+from reconsume.topics.position_ranges import Resets, is_superseded
 from reconsume.topics.retry_headers import RetryState
 
 MOST_BYTES = 1024 * 1024 * 1024
@@ -222,6 +223,8 @@ class Layout:
         self.redrives: Mapping[Partition, RedriveHistory] = {}
         self.holds: Mapping[str, HoldRecord] = {}
         """The holds in force, by id."""
+        self.resets: Resets = {}
+        """What resets of positions have left."""
         self.tried: Mapping[str, Blocking] = {}
         """The records that instances say they retry in place, by id."""
         self.order = settings.deliver.order
@@ -317,6 +320,7 @@ class Layout:
         else:
             if state is not None:
                 self.holds = holds_of(state).live
+                self.resets = read_present_resets(self._settings.kafka, self._settings.names, CLIENT)
                 self.tried = retried_in_place(state.beats.known(), wall() - SILENT_AFTER).by_id()
 
     def _logs(self, partitions: list[PartitionName], progress: Mapping[PartitionName, Progress]) -> list[SearchedLog]:
@@ -383,7 +387,11 @@ class Matcher:
 
     def _waiting(self, log: SearchedLog, record: Record) -> Match:
         state = None if log.kind is Kind.MAIN else state_of(record)
-        where = Where.UNCOMMITTED if record.offset >= log.committed else where_of(log.kind, state)
+        where = where_of(log.kind, state)
+        if record.offset >= log.committed:
+            where = Where.UNCOMMITTED
+        elif state is not None and is_superseded(self._layout.resets, state.id, state.cycle):
+            where = Where.SUPERSEDED
         why, head = self._held(log, record, state, where), None
         if where is Where.UNDELIVERED:
             head, tried = tried_in_place(record, self._layout.tried, self._layout.order, wall())

@@ -90,6 +90,8 @@ class Where(enum.StrEnum):
     READY = "ready"
     BEHIND = "behind"
     PARKED = "parked"
+    SUPERSEDED = "superseded"
+    """A copy of an earlier cycle of a record that a reset has had delivered again."""
     DEAD = "dead letter"
     BROKEN = "broken"
     """On a topic of ours, with headers that break their form."""
@@ -102,6 +104,7 @@ WHY = {
     Where.READY: "due, and delivered next",
     Where.BEHIND: "waits behind an earlier record of its key",
     Where.PARKED: "its retries are used up; it blocks its key until an operator settles it",
+    Where.SUPERSEDED: "a reset has had the record delivered again: this copy ends without a delivery at its turn",
     Where.BROKEN: "its headers break their form; a sidecar dead-letters it",
 }
 HOLDABLE = frozenset({Where.UNDELIVERED, Where.WAITING, Where.READY, Where.BEHIND})

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import KafkaError, Message, Producer
 
 from reconsume.sidecar.clock import wall
+from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.group_policy.state import ControlState, control_record
 from reconsume.sidecar.hints import absent
@@ -22,9 +23,13 @@ from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient
 from reconsume.topics.names import Names
+from reconsume.topics.partition import Partition
 from reconsume.topics.policy_record import PARTITION
+from reconsume.topics.position_ranges import RESET, PartitionResets, ResetNote, Resets, read_resets
 
 CLIENT = "reconsume-control"
+OWNERS_PARTITION = 1
+"""The partition of the policy topic to which the owners of partitions write, in their transactions."""
 MOST_UNSENT = 20_000
 """Records that wait for the brokers at a time: all decisions of a group, and their events."""
 
@@ -63,7 +68,7 @@ class ControlLog:
 
     def read_on(self, state: ControlState, within: float = ANSWER_SECONDS) -> None:
         """Apply what was written since the last record of the state. Raises BrokerError."""
-        for message in self._messages(state.next_offset, within):
+        for message in self.messages(state.next_offset, within):
             said = control_record(message.key(), message.value(), message.offset() or 0, message.timestamp()[1])
             state.apply(said, wall())
 
@@ -80,8 +85,9 @@ class ControlLog:
             return frozenset(running)
         return frozenset(name for name in running if members_of(name, groups))
 
-    def _messages(self, begin: int, within: float) -> Iterator[Message]:
-        spans = self.cluster.spans([(self.names.policy, PARTITION)])
+    def messages(self, begin: int, within: float, partition: int = PARTITION) -> Iterator[Message]:
+        """Yield the committed records of a partition from an offset on, up to its end now. Raises BrokerError."""
+        spans = self.cluster.spans([(self.names.policy, partition)])
         wanted = {source: span._replace(begin=max(begin, span.begin)) for source, span in spans.items()}
         if wanted and all(span.begin >= span.end for span in wanted.values()):
             return  # nothing is new, which costs no client: a hold looks four times a second
@@ -99,6 +105,52 @@ class ControlLog:
             for key, value in records.items():
                 writer.send(self.names.policy, key, value)
             return writer.confirm(otherwise)
+
+
+class ResetLog:
+    """What owners have noted of resets, by main partition, read on at each call. Used by one thread.
+
+    It is in the partition of the policy topic that only owners write to, and a topic of an earlier version lacks that.
+    """
+
+    def __init__(self, log: ControlLog) -> None:
+        self.resets: dict[Partition, PartitionResets] = {}
+        """Whatever topic of the name they are about: `of_present` compares."""
+        self._log, self._next = log, 0
+
+    def read_on(self, within: float = ANSWER_SECONDS) -> None:
+        """Read what was written since the last call. Raises BrokerError."""
+        policy = self._log.names.policy
+        topic = self._log.cluster.existing([policy]).get(policy)
+        if topic is None or topic.partitions <= OWNERS_PARTITION:
+            return
+        for message in self._log.messages(self._next, within, OWNERS_PARTITION):
+            self._next = (message.offset() or 0) + 1
+            key = message.key() or b""
+            note = read_resets(key, message.value()) if key.startswith(RESET) else ""
+            if isinstance(note, ResetNote):
+                if note.resets is None:
+                    self.resets.pop(note.partition, None)
+                else:
+                    self.resets[note.partition] = note.resets
+
+    def of_present(self) -> Resets:
+        """Return the resets of the topics as they are now: a recreated topic has had none. Raises BrokerError."""
+        if not self.resets:
+            return {}
+        topics, _ = self._log.cluster.topics({source.topic for source in self.resets})
+        return {
+            source: resets
+            for source, resets in self.resets.items()
+            if source.topic in topics and LogId.of("", topics[source.topic].id).topic == resets.topic
+        }
+
+
+def read_present_resets(kafka: Mapping[str, str], names: Names, client: str = CLIENT) -> Resets:
+    """Return what resets say of the records of a group now; nothing without a policy topic. Raises BrokerError."""
+    log = ResetLog(ControlLog(kafka, names, client))
+    log.read_on()
+    return log.of_present()
 
 
 def members_of(instance: str, groups: Mapping[str, ConsumerGroup]) -> list[tuple[str, Member]]:

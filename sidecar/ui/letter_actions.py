@@ -58,6 +58,7 @@ NOT_DISMISSED = {
     Eligibility.REDRIVEN: ("dead letter", "redriven before"),
     Eligibility.COPY: ("copy", "of another one"),
     Eligibility.DISMISSED: ("dead letter", "dismissed before"),
+    Eligibility.SUPERSEDED: ("dead letter", "superseded by a reset"),
     Eligibility.UNFIT: ("dead letter", "without readable headers"),
 }
 """What a dismissal leaves: the noun that is counted, in the singular, and why."""

@@ -101,6 +101,7 @@ class Planter:
             life.timestamp,
             life.first_failed_at,
             "planted",
+            cycle=life.cycle,
         )
         return self.raw_event(encode_event(event), life.id.encode())
 
