@@ -28,6 +28,7 @@ from reconsume.sidecar.cli import (
     instances,
     left_out,
     policy,
+    reset,
     run,
     settle,
     topics,
@@ -115,6 +116,7 @@ PANELS: dict[str, dict[str, Member]] = {
         "retries": retries.app,
         "dlq": dlq.app,
         "settle": settle.settle,
+        "reset": reset.reset,
         "audit": audit.audit,
     },
 }

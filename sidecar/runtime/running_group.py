@@ -68,6 +68,7 @@ from reconsume.sidecar.runtime.servers import (
     hold_calls,
     odd_verdicts_of,
     pull_calls,
+    reset_calls,
     retry_calls,
     settle_calls,
 )
@@ -155,6 +156,7 @@ class RunningGroup:
         self._calls = [
             *policy_routes(self._controller),
             *hold_calls(settings, self._controller.holds, registry),
+            *reset_calls(settings, registry),
             *settle_calls(settings, lambda: self._runners[-1].policy, registry),
             *pull_calls(settings, self._delivery, self._outputs),
             *view_calls(self._view_service),

@@ -21,6 +21,7 @@ from reconsume.sidecar.api.app import (
 )
 from reconsume.sidecar.api.holds import hold_routes
 from reconsume.sidecar.api.pull import RECEIVE, no_pull_routes, pull_routes
+from reconsume.sidecar.api.reset import reset_routes
 from reconsume.sidecar.api.retry import longest_post, retry_routes
 from reconsume.sidecar.api.settle import settle_routes
 from reconsume.sidecar.clock import now
@@ -52,6 +53,7 @@ from reconsume.topics.outputs import OutputTopics
 
 if TYPE_CHECKING:
     from reconsume.sidecar.dlq.settle_request import Decided, SettleRequest
+    from reconsume.sidecar.group_policy.position_reset import PositionStore
 
 
 def build_metric_sources(
@@ -128,6 +130,20 @@ def hold_calls(settings: Settings, keeper: HoldKeeper, registry: CredentialRegis
     return hold_routes(
         keeper, lambda: HoldStore(registry.with_newest(settings.kafka), settings.names), settings.topic_names
     )
+
+
+def reset_calls(settings: Settings, registry: CredentialRegistry) -> list[Call]:
+    """Return the API calls that move the group's position. A broadcast and a relay keep none here."""
+    if settings.deliver.broadcast or settings.deliver.mode == "relay":
+        return []
+    return reset_routes(settings, partial(_positions, settings, registry))
+
+
+def _positions(settings: Settings, registry: CredentialRegistry) -> PositionStore:
+    # Not loaded before it is needed: it uses memory.
+    from reconsume.sidecar.group_policy.position_reset import PositionStore
+
+    return PositionStore(registry.with_newest(settings.kafka), settings.names)
 
 
 def settle_calls(settings: Settings, policy: Callable[[], Policy], registry: CredentialRegistry) -> list[Call]:

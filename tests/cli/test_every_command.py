@@ -40,6 +40,7 @@ NEEDED = {
     "dev expect": ["orders:0:1", "--done"],
     "dev deliver": ["--record", "orders:0:1"],
     "settle": ["orders:0:1", "--commit", "--why", "a test record", "--yes"],
+    "reset": ["--topic", "orders", "--to", "earliest", "--yes"],
     "hold": ["--all", "--for", "1h", "--why", "a test", "--yes"],
     "release": ["--all"],
 }

@@ -75,8 +75,9 @@ def list_(
     """List the dead letters, the newest first.
 
     The state says what a redrive would do: ready, redriven (it was already), quarantined (it came back too often),
-    forgotten (so old that Kafka no longer knows), copy (another dead letter with its id and attempt counts) or unfit.
-    Dead letters that were redriven or dismissed (`settle --commit`), and copies, are shown with --all or --state alone.
+    forgotten (so old that Kafka no longer knows), copy (another dead letter with its id and attempt counts), unfit, or
+    superseded (`reset` has had the record delivered again). Dead letters that were redriven, dismissed
+    (`settle --commit`) or superseded, and copies, are shown with --all or --state alone.
     When not all was looked at or shown, it says so.
 
     \b

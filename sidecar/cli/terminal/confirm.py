@@ -46,17 +46,21 @@ def question(text: str, likely: str | None = None) -> str:
     return line.strip() or likely or ""
 
 
+IN_WORK = "stopping after the transaction in work"
+FOLLOWED = "stopped waiting; what was written is carried out all the same"
+
+
 @contextmanager
-def stop_signal() -> Iterator[threading.Event]:
+def stop_signal(text: str = IN_WORK) -> Iterator[threading.Event]:
     """Yield an event that the first Ctrl-C or SIGTERM sets, so that the work under way is completed. The second
-    interrupts it at once."""
+    interrupts it at once. `text`: what the user is told at the first."""
     stop = threading.Event()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        talk("stopping after the transaction in work")
+        talk(text)
 
     old = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconsume.sidecar.cli.terminal.confirm import ask, stop_signal
+from reconsume.sidecar.cli.terminal.confirm import FOLLOWED, IN_WORK, ask, stop_signal
 from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import each_second, talk
@@ -19,11 +19,19 @@ def progress_line() -> Report:
 
 
 def carry_out(
-    options: Options, operation: Operation, who: str, recorder: Recorder, *, yes: bool, dry_run: bool = False
+    options: Options,
+    operation: Operation,
+    who: str,
+    recorder: Recorder,
+    *,
+    yes: bool,
+    dry_run: bool = False,
+    goes_on: bool = False,
 ) -> int:
     """Plan an operation, ask the user to agree, and run it. Return the exit code.
 
-    A dry run, or a plan of nothing, prints the plan as the result. What was done is printed after an error, too. Raises
+    A dry run, or a plan of nothing, prints the plan as the result. What was done is printed after an error, too.
+    `goes_on`: others carry it out, whatever ends this command; a signal then only ends the waiting for them. Raises
     BadParameter if there is no terminal to ask on, KeyboardInterrupt if a signal has stopped it, and what the operation
     raises.
     """
@@ -40,7 +48,7 @@ def carry_out(
         talk(f"and {len(plan.rows) - SHOWN} more; --dry-run prints all of them")
     if not yes:
         ask(plan.question, plan.agreed)
-    with stop_signal() as stop:
+    with stop_signal(FOLLOWED if goes_on else IN_WORK) as stop:
         try:
             run_recorded(operation, who, recorder, progress_line(), stop)
         except BaseException:
@@ -49,7 +57,7 @@ def carry_out(
             raise
     outcome = operation.outcome()
     print_outcome(options, plan, outcome)
-    if stop.is_set():
+    if stop.is_set() and not goes_on:
         raise KeyboardInterrupt
     return outcome.status
 

@@ -8,7 +8,7 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -16,9 +16,11 @@ from reconsume.sidecar import api
 from reconsume.sidecar.api.app import Access, build_app, policy_routes
 from reconsume.sidecar.api.holds import hold_routes
 from reconsume.sidecar.api.pull import no_pull_routes, pull_routes
+from reconsume.sidecar.api.reset import reset_routes
 from reconsume.sidecar.api.retry import retry_routes
 from reconsume.sidecar.api.settle import settle_routes
 from reconsume.sidecar.api.view import no_view_routes, view_routes
+from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.http.calls import Call, Caller
 from tests.support.sidecar.api_calls import assert_problem
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
@@ -29,11 +31,15 @@ BUILDERS: Mapping[str, Callable[[], list[Call]]] = {
     "pull_routes": lambda: pull_routes(cast(Any, None), "billing", 1_000),
     "no_pull_routes": lambda: no_pull_routes("push"),
     "retry_routes": lambda: retry_routes(cast(Any, None)),
+    "reset_routes": lambda: reset_routes(cast(Any, Topics()), no_store),
     "settle_routes": lambda: settle_routes(None),
     "view_routes": lambda: view_routes(cast(Any, None)),
     "no_view_routes": no_view_routes,
 }
-SERVED = ("hold_routes", "policy_routes", "no_pull_routes", "retry_routes", "settle_routes", "no_view_routes")
+SERVED = (
+    *("hold_routes", "policy_routes", "no_pull_routes", "retry_routes"),
+    *("reset_routes", "settle_routes", "no_view_routes"),
+)
 """Those whose calls a test makes: none of them needs more than a caller."""
 
 CALLS = {
@@ -46,7 +52,10 @@ CALLS = {
         *("POST /drain", "POST /v1/retry", "POST /v1/receive", "POST /v1/ack", "POST /v1/nack", "POST /v1/release"),
         *("POST /v1/change-invisible", "POST /v1/reconsume-later", "POST /v1/dead-letter"),
     },
-    Caller.OPERATOR: {"POST /v1/holds", "DELETE /v1/holds/{id}", "POST /v1/settle"},
+    Caller.OPERATOR: {
+        *("POST /v1/holds", "DELETE /v1/holds/{id}", "POST /v1/settle"),
+        *("POST /v1/reset", "GET /v1/reset/{id}"),
+    },
 }
 """Every call of the API, by who may make it."""
 EVERY = [(caller, call) for caller, calls in CALLS.items() for call in sorted(calls)]
@@ -57,6 +66,17 @@ TOKENS = {
     "service": "the-token-of-the-service",
     "operator": "the-token-of-an-operator",
 }
+
+
+class Topics:
+    """What knows the main topics of a group; it has none."""
+
+    topic_names = ()
+
+
+def no_store() -> NoReturn:
+    """Nobody answers here."""
+    raise BrokerError("there is no Kafka")
 
 
 class Keeper:
