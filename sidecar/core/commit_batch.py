@@ -16,13 +16,17 @@ from reconsume.topics.transitions import Commit, Written
 class SettledRecord(NamedTuple):
     """A record whose decision is made. It is done once `writes` are in Kafka.
 
-    `outputs`: how many of them, the last ones, are records that the service asked for.
+    `outputs`: how many of them, the last ones, are records that the service asked for. `settled_by`: the id of the
+    operator's decision that this carries out; empty if it carries out none. `is_early`: it had not begun, so progress
+    does not say that it is done: a note does (`notes.py`).
     """
 
     record: Record
     decision: Commit | Written
     writes: tuple[Copy, ...]
     outputs: int = 0
+    settled_by: str = ""
+    is_early: bool = False
 
     @property
     def own_writes(self) -> tuple[Copy, ...]:
@@ -58,6 +62,9 @@ class CommitBatch:
     """Whether it holds a single entry, or a single partition's progress, that Kafka refused before."""
     padded: bool = False
     """Whether it only tries if the brokers take the longest progress: a position as it is, filled up with spaces."""
+    notes: tuple[Copy, ...] = ()
+    """What the owner notes about these partitions (`topics/owner_notes.py`). The progress of each partition that a note
+    is about is among the commits."""
 
 
 WrittenAt: TypeAlias = tuple[int, int]
@@ -94,7 +101,8 @@ class CommitResult:
     `unwritable`: the partitions whose progress Kafka refuses, with the reason for people; their entries are in `again`.
     `too_long`: the brokers refuse a padded batch for its length.
     `located`: where copies lie in queues, by the index of their entry in `done`, as far as the broker has told.
-    `producer`: a number that rises with each producer, which has written them.
+    `producer`: a number that rises with each producer, which has written them. `notes_refused`: why Kafka does not take
+    the notes of the batch; empty if it does, or was not asked.
     """
 
     batch: CommitBatch
@@ -108,3 +116,4 @@ class CommitResult:
     too_long: bool = False
     located: Mapping[int, WrittenAt] = field(default_factory=dict)
     producer: int = 0
+    notes_refused: str = ""

@@ -94,6 +94,8 @@ class Gates:
             return NotDelivered.UNREAD
         if partition.paused.because is NotFetched.HELD:
             return NotDelivered.HELD
+        if partition.paused.because is NotFetched.UNREAD_NOTES:
+            return NotDelivered.UNREAD_NOTES
         turn = self._dispatcher.what_keeps(partition.source.topic)
         return turn if turn.is_deliberate else NotDelivered.UNREAD
 

@@ -27,6 +27,7 @@ from reconsume.sidecar.core.gates import Gates
 from reconsume.sidecar.core.hold_gate import HoldGate
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.notes import NOTES, NoteKeeper, coming_bytes
 from reconsume.sidecar.core.order import KeyQueues, OrderBy
 from reconsume.sidecar.core.outbox import COMMIT, DOUBT, Commits, MembershipDoubt, Outbox, Proof
 from reconsume.sidecar.core.outcome import COMMITTED, Cancelled, Died, Outcome, label_of
@@ -46,7 +47,7 @@ from reconsume.sidecar.core.partition import (
     PartitionState,
 )
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.core.ports import Ports
+from reconsume.sidecar.core.ports import Ports, ScannedRange
 from reconsume.sidecar.core.position_reset import RESETS, PositionResets, ResetOrder, stamped
 from reconsume.sidecar.core.progress import Bounds
 from reconsume.sidecar.core.queues import LongWaits, QueueTies
@@ -57,6 +58,7 @@ from reconsume.sidecar.core.room import ROOM, Room, SharedRoom
 from reconsume.sidecar.core.suspects import SUSPECTS, Stage, SuspectCalls, SuspectGate
 from reconsume.sidecar.core.waiting import WaitingRecords
 from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.owner_notes import OwnerNotes
 from reconsume.topics.position_ranges import Resets
 from reconsume.topics.tags import TagFilter
 from reconsume.topics.transitions import Forward, Wait, after_wait, by_reset
@@ -109,6 +111,10 @@ class Lane:
             MembershipDoubt(commits, dispatcher, agenda, ordered=is_ordered),
         )
         decisions = self.decisions = Decisions(policy, machines, dispatcher, LaneCounters())
+        self.notes = NoteKeeper(
+            *(partitions, machines.fetching, machines.commits, room, agenda, ports.notes),
+            *(lambda: decisions.policy.names.policy, ports.notice),
+        )
         suspects = self.suspects = self._suspects_of(policy, dispatcher, ports)
         self.ownership = Ownership(machines, waits, options.bounds, suspects, ports.recall, self._partitions_dropped)
         if has_queues:
@@ -117,11 +123,12 @@ class Lane:
             )
             decisions.queues = LongWaits(options.order or "key", ties)
         calls = ResultCalls(self._finish, ports.notice)
-        self.results = CommitResults(machines, self.ownership, decisions, suspects, calls)
+        self.results = CommitResults(machines, self.ownership, decisions, suspects, calls, self.notes)
         self.hold_gate = HoldGate(
             partitions, machines.waiting, machines.fetching, lambda: decisions.policy, ordered=is_ordered
         )
         self.resets = PositionResets(machines, self.ownership, ports.repeat_takeover)
+        self.notes.resets_read = self.resets.begin
         self.gates = Gates(machines, self.resets, self.hold_gate, dispatcher)
         self._ports, self._dispatcher, self._wanted = ports, dispatcher, options.wanted
         self._accepted: list[Record] = []
@@ -218,6 +225,7 @@ class Lane:
 
         `orders`: all that are open. `known`: all that owners have carried out.
         """
+        self.notes.use()
         self.resets.hear(orders, known, now)
         self._end_turn(now)
 
@@ -230,6 +238,7 @@ class Lane:
         for grant in grants:
             if grant.partition.topic not in self.ownership.waits:
                 self.resets.begin(grant.partition, grant.resets, now)
+        self.notes.begin_partitions([self.partitions[grant.partition] for grant in grants], now)
         if self.queues is not None:
             self.queues.assigned(grants)
         self.tick(now)
@@ -254,7 +263,17 @@ class Lane:
         self.ownership.truncate(source, high)
         self.machines.agenda.wake_by(0)
 
+    def notes_read(self, wanted: Mapping[Partition, int], notes: OwnerNotes, now: Now) -> None:
+        """Take in what owners have noted of partitions, which were `wanted` under these epochs."""
+        self.notes.take_notes(wanted, notes, now)
+        self._end_turn(now)
+
+    def scanned(self, scanned: ScannedRange, now: Now) -> None:
+        """Take in records of a range that was asked for."""
+        self._end_turn(now)
+
     def _partitions_dropped(self, partitions: Collection[Partition]) -> None:
+        self.notes.drop_partitions(partitions)
         if self.queues is not None:
             self.queues.dropped(partitions)
 
@@ -531,20 +550,25 @@ class Lane:
                     self.machines.fetching.look_at_paused(what, now)
                 case OwnedQueue() if self.queues is not None:
                     self.queues.look_at(what)
-                case _ if what == SUSPECTS and self.suspects is not None:
-                    self.suspects.tick(now)
-                case _ if what == ROOM:
-                    if self.room.look(now):
-                        self._make_room(now)
-                    self.room.end_look(now)
-                case _ if what == DOUBT:
-                    self.machines.doubt.raise_doubt()
-                case _ if what == RESETS:
-                    self.resets.tick(now)
                 case _:
-                    pass  # the end of the turn sees to it
+                    self._look_at(what, now)
         self._end_turn(now)
         agenda.wake_for_first()
+
+    def _look_at(self, what: object, now: Now) -> None:
+        """Look at a part of the lane whose time has come; the end of the turn sees to the others."""
+        if what == SUSPECTS and self.suspects is not None:
+            self.suspects.tick(now)
+        elif what == ROOM:
+            if self.room.look(now):
+                self._make_room(now)
+            self.room.end_look(now)
+        elif what == NOTES:
+            self.notes.read_missing()
+        elif what == DOUBT:
+            self.machines.doubt.raise_doubt()
+        elif what == RESETS:
+            self.resets.tick(now)
 
     def _delay_ended(self, entry: Entry, now: Now) -> None:
         record = entry.record
@@ -608,7 +632,7 @@ class Lane:
         for source, partition in self.partitions.items():
             partition.check()
             weight = sum(e.record.weight for e in partition.offsets.entries.values() if e.record is not None)
-            load = partition.throughput.load
+            weight, load = weight + coming_bytes(partition), partition.throughput.load
             ensure(load == weight, f"{source} has {load} bytes, found {weight}")
             for entry in partition.offsets.entries.values():
                 is_settled = (source, entry.offset) in settled
@@ -621,6 +645,7 @@ class Lane:
             machines.room,
             machines.doubt,
             machines.agenda,
+            self.notes,
             self.ownership,
             self.resets,
             self.hold_gate,

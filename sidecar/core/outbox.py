@@ -17,9 +17,10 @@ transaction for one partition: such a partition goes into no batch of others, an
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeAlias
 
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit, Refusal, SettledRecord
@@ -27,6 +28,7 @@ from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.partition import PartitionState
 from reconsume.sidecar.core.record import NEVER, Now, Partition, RecordId
+from reconsume.topics.transition_records import Copy
 
 BATCH_FOR_MS = 20
 """ms between the end of one transaction and the start of the next under load. Below ~100 records a transaction costs
@@ -242,6 +244,9 @@ class Outbox:
             ensure(own, f"{source} has no other's entries")
 
 
+TakeNotes: TypeAlias = Callable[[Sequence[SettledRecord], dict[Partition, PartitionCommit]], tuple[Copy, ...]]
+
+
 class Proof(Enum):
     """Whether the brokers take the longest metadata that progress may need (contract 7.2)."""
 
@@ -275,6 +280,8 @@ class Commits:
         self._was_alone = False
         """Whether the last batch was one try of something refused: it takes turns with the rest."""
         self._most = self._most_partitions = BATCH_MOST
+        self.note: TakeNotes | None = None
+        """Returns the notes that go with a batch (`notes.py`); None while nothing is noted of any partition."""
 
     # --- when -------------------------------------------------------------------------------------------------------
 
@@ -340,7 +347,8 @@ class Commits:
         if not is_alone:  # a retried entry is likely to be refused, and so would be all that goes with it
             shares |= self._take_progress(shares, now)
         if shares:
-            self.in_flight, self.taken_ms = CommitBatch(entries, shares, is_alone), now.steady_ms
+            notes = () if self.note is None else self.note(entries, shares)
+            self.in_flight, self.taken_ms = CommitBatch(entries, shares, is_alone, notes=notes), now.steady_ms
         self._by_ms = self._earliest()
         return self.in_flight
 

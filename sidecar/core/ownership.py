@@ -269,7 +269,8 @@ class Ownership:
         self._machines.waiting.drop_partitions(owned[source] for source in partitions)
         for source, offset in outbox.forget_refused(partitions, commits.in_flight):
             offsets = owned[source].offsets
-            offsets.move(offsets.entries[offset], CALLED_OFF)
+            if (entry := offsets.entries.get(offset)) is not None:  # else it was settled early, and has not begun
+                offsets.move(entry, CALLED_OFF)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""

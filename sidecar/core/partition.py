@@ -42,6 +42,7 @@ from reconsume.sidecar.core.append_times import AppendTimes
 from reconsume.sidecar.core.commit_batch import PartitionCommit
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges, Range
+from reconsume.sidecar.core.partition_notes import PartitionNotes
 from reconsume.sidecar.core.progress import Bounds, Progress
 from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
@@ -231,6 +232,7 @@ class Offsets:
         "entries",
         "inherited",
         "next",
+        "notes",
         "order",
         "stopped",
         "top",
@@ -248,6 +250,8 @@ class Offsets:
         """The offset behind the highest one that has begun, or that the last owner had done and this one has passed."""
         self.inherited: OffsetRanges = OffsetRanges.of(resume.done) if resume.done else NONE
         """What the last owner has done at `next` and above; empty once all of it is passed."""
+        self.notes = PartitionNotes(is_unread=True) if resume.notes else None
+        """What was settled before it began, and what else is noted of the partition; nearly always None: nothing."""
         self.bounds = bounds
         self.counts = [0] * len(Where)
         self.tried = 0
@@ -288,7 +292,9 @@ class Offsets:
 
     def is_done(self, offset: int) -> bool:
         """Return whether the record at `offset` is known to be done."""
-        return offset not in self.entries if offset < self.next else offset in self.inherited
+        if offset < self.next:
+            return offset not in self.entries
+        return offset in self.inherited or (self.notes is not None and self.notes.has(offset))
 
     def span(self, offset: int) -> int:
         """Return how far `offset` is from the first open one; 0 if none is open: a gap in the log is no distance."""
@@ -362,10 +368,20 @@ class Offsets:
                 self.inherited = NONE
             if is_done:
                 return None
+        if self.notes is not None and self._was_settled_early(offset, self.notes):
+            return None
         entry = self.entries[offset] = IN_QUEUE if where is AWAY else Entry(offset, where, record)
         self.order.append(offset)
         self.counts[where] += 1
         return entry
+
+    def _was_settled_early(self, offset: int, notes: PartitionNotes) -> bool:
+        """Return whether an offset that begins is settled. One that is on its way into Kafka is open until then."""
+        if (record := notes.coming.pop(offset, None)) is not None:
+            self.entries[offset] = Entry(offset, SETTLED, record)
+            self.order.append(offset)
+            self.counts[SETTLED] += 1
+        return record is not None or notes.has(offset)
 
     def move(self, entry: Entry, where: Where) -> None:
         """Note that an entry is elsewhere now."""
@@ -504,11 +520,16 @@ class PartitionState:
             last_at_ms=self.commit.last_at_ms,
             log=before.log,
             cycle=before.cycle,
-            notes=before.notes,
+            notes=self._has_notes(now.next),
         )
         if self.suspicion is not None:
             progress = self.suspicion.with_crash_state(progress)
         return PartitionCommit(self.epoch, progress, self.kind.under)
+
+    def _has_notes(self, next_offset: int) -> bool:
+        """Return whether a new owner must read notes, if progress is at `next_offset`."""
+        notes = self.offsets.notes
+        return self.commit.resets is not None or (notes is not None and notes.remain(next_offset))
 
     def position(self) -> PartitionCommit:
         """Return the progress that is in Kafka, for a commit that changes nothing."""
@@ -570,13 +591,16 @@ class PartitionState:
     def may_fetch(self, steady_ms: int) -> bool:
         """Return whether a paused partition may go on if there is memory for it.
 
-        Its time must have come, it must not be blocked or closing, and a quarter of its span must be free. With less, a
-        partition at its bound would be paused and sought for every record. Behind a skip it goes on up to its bound.
+        Its time must have come, it must not be blocked or closing, its notes must be read, and a quarter of its span
+        must be free. With less, a partition at its bound would be paused and sought for every record. Behind a skip it
+        goes on up to its bound.
         """
         pause = self.paused
         if pause is None or self.blocked or self.closing or pause.at_ms > steady_ms:
             return False
         offsets = self.offsets
+        if offsets.notes is not None and offsets.notes.is_unread:
+            return False
         return offsets.may_begin(pause.offset) if pause.because is NotFetched.DONE else offsets.has_room(pause.offset)
 
     def check(self) -> None:

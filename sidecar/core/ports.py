@@ -28,7 +28,8 @@ class Fetch(Protocol):
 Notice: TypeAlias = Callable[[str, Partition, int, int], None]
 """Called for the log: what happened, the partition, a number and an offset.
 
-The number is that of crashes (`taken-up`, `crashing-record`), or of copies that Kafka refuses (`blocked`, `unblocked`).
+The number is that of crashes (`taken-up`, `crashing-record`), of copies that Kafka refuses (`blocked`, `unblocked`), or
+of chunks about another log (`notes-former`).
 """
 
 
@@ -84,6 +85,42 @@ class NoQueues:
 
     def close(self, queue: Partition) -> None:
         """Do nothing: there is nothing to close."""
+
+
+class ScannedRange(NamedTuple):
+    """Committed records of a partition from the offset `begin` on. `next`: where the next scan begins; all records
+    before it are among them."""
+
+    source: Partition
+    epoch: int
+    begin: int
+    next: int
+    records: tuple[Record, ...]
+
+
+class NotesReads(Protocol):
+    """The port that reads what owners have noted in the policy topic, and ranges of partitions beside the consumer.
+
+    Calls return at once, and are answered once each, in their order."""
+
+    def read_notes(self, wanted: Mapping[Partition, int]) -> None:
+        """Read what is noted about these partitions, which are owned under these epochs: all that Kafka has by now, and
+        what open transactions make of it (`Lane.notes_read`)."""
+
+    def scan(self, source: Partition, epoch: int, begin: int, end: int) -> None:
+        """Read committed records of a partition from `begin` up to `end`, or a part of them (`Lane.scanned`)."""
+
+
+class NoNotes:
+    """The notes of a lane without a policy topic."""
+
+    def read_notes(self, wanted: Mapping[Partition, int]) -> None:
+        """Raise RuntimeError: nothing would ever read them."""
+        raise RuntimeError(f"this lane reads no notes, and {sorted(wanted)} have some")
+
+    def scan(self, source: Partition, epoch: int, begin: int, end: int) -> None:
+        """Raise RuntimeError, as `read_notes`."""
+        raise RuntimeError(f"this lane scans nothing, and {source} is to be read from {begin} to {end}")
 
 
 class Delivery(Protocol):
@@ -151,8 +188,9 @@ class Ports(NamedTuple):
 
     `deliver` and `recall` are a Delivery's. `commit` starts the transaction of one batch: at most one is in flight, and
     the lane's `committed` gets its result. `wake` asks for a call of `tick` at a steady time (ms). `queues`: of a lane
-    whose order survives long waits. `withdraw` is a Delivery's. `repeat_takeover`: has the consumer begin once
-    more with partitions that the lane has let go, at the group's progress; those that it has lost are left out.
+    whose order survives long waits. `withdraw` is a Delivery's. `repeat_takeover`: has the consumer begin once more
+    with partitions that the lane has let go, at the group's progress; those that it has lost are left out. `notes`: of
+    what owners have noted.
     """
 
     fetch: Fetch
@@ -165,3 +203,4 @@ class Ports(NamedTuple):
     filling: Filling = nobody_to_name
     withdraw: Callable[[Callable[[Record], bool]], None] = nothing_to_withdraw
     repeat_takeover: Callable[[Collection[Partition]], None] = nothing_to_repeat
+    notes: NotesReads = NoNotes()

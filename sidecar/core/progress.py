@@ -82,7 +82,9 @@ class Progress(msgspec.Struct, frozen=True):
     beginning again: the offset says nothing of another log of the same name.
 
     `log`: the log that this owner reads; None: Kafka has not told. `cycle`: how many resets moved the position.
-    `notes`: whether the policy topic has records about this partition (chunks, ranges) to be read first.
+    `notes`: whether the policy topic has records about this partition (chunks, ranges) to be read first. `unique`:
+    eight hexadecimal digits that tell this commit from others of the same progress, where it goes with notes; else
+    empty.
     """
 
     next: int
@@ -97,6 +99,7 @@ class Progress(msgspec.Struct, frozen=True):
     log: LogId | None = None
     cycle: int = 0
     notes: bool = False
+    unique: str = ""
 
     def covers(self, offset: int) -> bool:
         """Return whether the record at `offset` is done."""

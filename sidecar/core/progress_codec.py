@@ -17,7 +17,8 @@ The fields stand in this order. Empty fields at the end are left out, and spaces
             width    how many partitions the topic had when the group began to read it at the latest record
             time     epoch ms of the last record that was read of a level
             cycle    how many resets have moved the position of the partition
-    unique  eight hexadecimal digits, only where `done` had to be cut, so that no two texts are the same
+    unique  eight hexadecimal digits, only where `done` had to be cut, or where notes go with the progress, so that no
+            two texts are the same
 
 The bytes of `done` are counts of seven bits a byte, the lowest first, and a bitmap: how many pairs follow; the pairs
 *so many open, so many done*, from the next offset on; how many offsets are open before the bitmap; the bitmap, whose
@@ -65,6 +66,7 @@ MOST_BYTES = SPAN // 8 + 16
 _TAG, _CLEAN, _NOTES = "rc1", "c", "n"
 _OURS = re.compile(r"rc[0-9]+")
 _FLAGS = re.compile(r"[a-z]*")
+_UNIQUE = re.compile(r"[0-9a-f]{8}")
 _POSITION = re.compile(r"([0-9]{1,6})-([0-9]{1,19})-([0-9a-f]{8})(?:-([0-9a-f]{8})-([0-9a-f]{8}))?")
 
 
@@ -75,7 +77,7 @@ def encode(source: Partition, progress: Progress) -> str:
     a partition, can make it so: then the furthest offsets are left out, which costs second deliveries.
     """
     done = OffsetRanges.of(progress.done).within(progress.next, progress.next + MOST_DISTANCE)
-    unique = ""
+    unique = progress.unique
     while len(content := _content(progress.next, done)) > MOST_BYTES:
         done, unique = done.first_ranges(len(done.ranges) // 2), secrets.token_hex(4)
     packed = base64.urlsafe_b64encode(zlib.compress(content, 1)).decode() if content else ""
@@ -114,6 +116,7 @@ def decode(source: Partition, offset: int, metadata: str | None) -> Progress:
         log=fields.log,
         cycle=_number(cycle, MOST_CYCLE) or 0,
         notes=_NOTES in fields.flags,
+        unique=fields.unique,
     )
 
 
@@ -148,6 +151,7 @@ class _Fields(NamedTuple):
     log: LogId | None
     done: str
     numbers: tuple[str, ...]
+    unique: str
 
 
 def _position_of(source: Partition, progress: Progress) -> str:
@@ -168,7 +172,8 @@ def _fields_of(metadata: str | None) -> _Fields | None:
         return None
     number, offset, topic, cluster, ident = match.groups()
     log = None if cluster is None else LogId(cluster, ident)
-    return _Fields(flags, (int(number), int(offset), topic), log, done, tuple(numbers[:6]))
+    unique = numbers[6] if _UNIQUE.fullmatch(numbers[6]) else ""
+    return _Fields(flags, (int(number), int(offset), topic), log, done, tuple(numbers[:6]), unique)
 
 
 def _elsewhere(fields: _Fields, source: Partition, offset: int) -> str:

@@ -32,6 +32,7 @@ class NotDelivered(Reason):
 
     CLOSING = "closing", "its partition is being released: the next owner delivers it"
     MEMBERSHIP = "membership", "Kafka may have given the partition to another instance, and has not said so yet"
+    UNREAD_NOTES = "unread-notes", "what was settled of its partition before its turn is not known yet"
     REFUSED = "refused", "Kafka refuses a copy, a dead letter or the progress of its partition"
     UNPROVEN = "unproven", "Kafka has not yet accepted progress of the greatest length"
     BEHIND_RESET = "behind-reset", "the position of its partition is being reset, or it waits to know what was reset"
@@ -67,6 +68,7 @@ class NotFetched(Reason):
     """Why a partition is not fetched now."""
 
     CLOSING = "closing", "it is being released: the next owner goes on"
+    UNREAD_NOTES = "unread-notes", "what was settled of it before its turn is being read from the policy topic"
     REFUSED = "refused", "Kafka refuses its copies or its progress"
     QUEUE_UNREAD = "queue-unread", "what waits in its queue topic is not known yet"
     BEHIND_KEYS = "behind-keys", "as many records wait in its queue as may (`retry.ordered_max_waiting`)"

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from reconsume.sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord, WrittenAt
 from reconsume.sidecar.core.decisions import Decisions, finish_forwarded, is_about_output
+from reconsume.sidecar.core.notes import NoteKeeper
 from reconsume.sidecar.core.outbox import MOST_REFUSED, Proof, refused_by_partition
 from reconsume.sidecar.core.outcome import output_refused
 from reconsume.sidecar.core.ownership import Machines, Ownership
@@ -50,9 +51,10 @@ class CommitResults:
         decisions: Decisions,
         suspects: SuspectGate | None,
         calls: ResultCalls,
+        notes: NoteKeeper,
     ) -> None:
         self._machines, self._ownership, self._decisions = machines, ownership, decisions
-        self._suspects, self._calls = suspects, calls
+        self._suspects, self._calls, self._notes = suspects, calls, notes
 
     def apply_result(self, result: CommitResult, now: Now) -> None:
         """Do what follows from the result of the batch in flight."""
@@ -65,9 +67,11 @@ class CommitResults:
         if result.apart:
             machines.commits.halve(result.batch)
         # Contract 7.4, 7.11: what did not happen is committed again from memory; nothing is delivered again for it.
-        owner_of = self._ownership.owner_of
-        machines.outbox.put_back(entry for entry in result.again if owner_of(entry.record) is not None)
+        kept = [one for entry in result.again if (one := self._kept(entry, result)) is not None]
+        machines.outbox.put_back(kept)
         self._finish_written(result, now)
+        if self._notes.in_use:
+            self._notes.batch_ended(result, now)
         self._refuse(result.refused, now)
         if result.unwritable:
             self._refuse_progress(result, now)
@@ -76,6 +80,18 @@ class CommitResults:
         if machines.outbox.refused or machines.outbox.unwritable or machines.room.refused_bytes:
             self._review(now)
         self._ownership.note_committed(result, now)
+
+    def _kept(self, entry: SettledRecord, result: CommitResult) -> SettledRecord | None:
+        """Return what is to be committed of an entry that is not in Kafka; None if nothing is."""
+        partition = self._ownership.owner_of(entry.record)
+        if partition is None or not entry.is_early:
+            return None if partition is None else entry
+        if entry.record.offset in partition.offsets.entries:  # its turn has come meanwhile
+            return entry._replace(is_early=False)
+        if result.notes_refused:
+            self._notes.finish_early(partition, entry.record, is_written=False)
+            return None
+        return entry
 
     def _take_proof(self, result: CommitResult, now: Now) -> None:
         """Let deliveries begin if the brokers take the longest progress."""
@@ -110,6 +126,9 @@ class CommitResults:
         if partition is None:
             return
         self._decisions.counters.count(entry.decision)
+        if entry.is_early and self._notes.finish_early(partition, entry.record, is_written=True):
+            self._machines.outbox.forget_entry(entry)
+            return
         if self._decisions.queues is not None:
             self._decisions.queues.copy_written(entry, where, now)
         self._calls.finish(partition, entry.record, is_covered=is_covered)
@@ -129,7 +148,8 @@ class CommitResults:
                 self._decisions.decide_outcome(partition, entry.record, output_refused(refusal.reason), now)
             elif partition.closing:  # to wait until the topic is repaired would only delay the rebalance
                 self._machines.outbox.forget_entry(entry)
-                partition.offsets.move(partition.offsets.entries[entry.record.offset], CALLED_OFF)
+                if not entry.is_early or not self._notes.finish_early(partition, entry.record, is_written=False):
+                    partition.offsets.move(partition.offsets.entries[entry.record.offset], CALLED_OFF)
             else:
                 self._machines.outbox.refuse_entry(refusal, now)
                 if partition.blocked:  # what was in flight when it was blocked may have come back

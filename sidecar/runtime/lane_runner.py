@@ -36,7 +36,8 @@ from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
 from reconsume.sidecar.kafka.consumer.log_ids import KafkaLogIds
 from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
-from reconsume.sidecar.kafka.messages import foreign_reading_of, reading_of
+from reconsume.sidecar.kafka.messages import foreign_reading_of, queue_reading_of, reading_of
+from reconsume.sidecar.kafka.owner_reader import OwnerReader
 from reconsume.sidecar.kafka.queues.queue_thread import QueueHelp, QueueThread
 from reconsume.sidecar.kafka.restart_cause import AskRestart, no_restart
 from reconsume.sidecar.observability.queue_lines import log_filling
@@ -154,6 +155,14 @@ class LaneRunner:
                 plan.terms.room // AT_HAND_SHARE,
                 QueueHelp(lambda: self.policy, missing, ids, ask_restart, self._repeat_takeover),
             )
+        self.owner_reader = OwnerReader(
+            lambda: credentials.newest(kafka),
+            plan.group,
+            f"{client}-notes",
+            lambda: self.policy.names.policy,
+            lambda: queue_reading_of(lambda: self.policy) if has_queues else reading_of(self.policy),
+            self.driver,
+        )
         ports = Ports(
             self.consumer,
             delivery,
@@ -164,6 +173,7 @@ class LaneRunner:
             self.queues or NoQueues(),
             log_filling,
             delivery.withdraw,
+            notes=self.owner_reader,
         )
         terms = plan.terms._replace(proves_room=not plan.broadcast)
         self.lane = self.driver.lane = Lane(policy, self._waits, ports, dispatcher, terms)
@@ -272,6 +282,8 @@ class LaneRunner:
             threads += [
                 WatchedThread(f"queues-{name}", queues, lambda: queues.turned_at, limit, lambda: queues.failure)
             ]
+        reader = self.owner_reader
+        threads.append(WatchedThread(f"notes-{name}", reader, lambda: reader.turned_at, limit, lambda: reader.failure))
         if isinstance(committer, Committer):
             threads.append(WatchedThread(f"committer-{name}", committer, lambda: committer.turned_at))
         return threads
@@ -288,6 +300,7 @@ class LaneRunner:
             await asyncio.sleep(0.01)
         if self.queues is not None:
             self.queues.stop()
+        self.owner_reader.stop()
         self.committer.stop()
         return self.lane.shown.unsaved() - before
 
@@ -302,6 +315,15 @@ def tell(what: str, partition: Partition, number: int, offset: int) -> None:
         case "taken-up":
             text = "%s: continues at %d after its owner crashed, %d in a row"
             _LOG.warning(text, partition, offset, number, extra={"event": "taken-up", "deaths": number, **where})
+        case "notes-lost":
+            text = (
+                "%s: the notes of what was settled before its turn are gone, as the policy topic was recreated; it "
+                "goes on at %d, and what was settled may be delivered"
+            )
+            _LOG.error(text, partition, offset, extra={"event": "notes-lost", **where})
+        case "notes-former":
+            text = "%s: %d notes are about a former topic of this name: they mean nothing, and are deleted"
+            _LOG.warning(text, partition, number, extra={"event": "notes-former", "notes": number, **where})
         case "blocked":
             text = "%s: stops at %d, because Kafka refuses copies of its records, %d of them; other partitions go on"
             extra = {"event": "partition-blocked", "copies": number, **where}

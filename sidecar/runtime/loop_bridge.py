@@ -13,8 +13,10 @@ from reconsume.sidecar.core.ages import Ages, LogEnds
 from reconsume.sidecar.core.commit_batch import CommitResult
 from reconsume.sidecar.core.lane import Lane
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.ports import ScannedRange
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.observability.failure_lines import log_dead_letters
+from reconsume.topics.owner_notes import OwnerNotes
 
 HAND_OVERS = 2
 """Hand-overs that may wait for the loop. One in work and one behind it keep the loop busy; more only take memory."""
@@ -91,6 +93,14 @@ class LoopBridge:
         """Return whether nothing more of the queues may be handed over for now."""
         return self._queue_runs_given - self._queue_runs_taken >= HAND_OVERS
 
+    # --- called by the reader of notes -------------------------------------------------------------------------------
+
+    def notes_read(self, wanted: Mapping[Partition, int], notes: OwnerNotes) -> None:
+        self._loop.call_soon_threadsafe(self._notes_read, wanted, notes)
+
+    def scanned(self, scanned: ScannedRange) -> None:
+        self._loop.call_soon_threadsafe(self._scanned, scanned)
+
     # --- called on the committer's thread ----------------------------------------------------------------------------
 
     def committed(self, result: CommitResult) -> None:
@@ -144,6 +154,12 @@ class LoopBridge:
     def _queue_fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None) -> None:
         if self.lane.queues is not None:
             self.lane.queues.fetched(queue, epoch, offset, record, now())
+
+    def _notes_read(self, wanted: Mapping[Partition, int], notes: OwnerNotes) -> None:
+        self.lane.notes_read(wanted, notes, now())
+
+    def _scanned(self, scanned: ScannedRange) -> None:
+        self.lane.scanned(scanned, now())
 
     def _looked(self, heads: Mapping[Partition, int]) -> None:
         moment = now()

@@ -51,7 +51,7 @@ class Found:
             event = decode_event(stored.value)
             assert isinstance(event, Event)
             self.events[event.id].append(event)
-        elif source.topic not in self.world.mains:
+        elif source.topic not in (*self.world.mains, self.world.everything.names.policy):
             life, fault = read(stored.headers, self.world.everything, stored.appended + 10**12)
             assert life is not None, fault
             kept = self.dead if source.topic == "billing-DLQ" else self.copies
@@ -186,7 +186,7 @@ def the_record_is_as_it_was(found: Found, origin: str) -> None:
 def all_is_done(world: World) -> None:
     """I6 and I8: the groups' progress covers every record, and no lane holds anything any more."""
     for place, log in world.kafka.logs.items():
-        if place.topic.endswith(("-DLQ", "-EVENTS")) or place.topic in world.removed:
+        if place.topic.endswith(("-DLQ", "-EVENTS", "-POLICY")) or place.topic in world.removed:
             continue
         group = "billing" if place.topic in (*world.mains, *QUEUES) else "billing-RETRY"
         progress = world.kafka.progress(group, place)

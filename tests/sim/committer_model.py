@@ -55,6 +55,8 @@ class CommitterModel:
             self._report(_without(batch, frozenset(batch.commits) if membership is None else fenced))
         elif refusals := self._refusals(batch):
             self._report(_refused(batch, refusals))
+        elif batch.notes and batch.notes[0].topic in self._kafka.refusing:
+            self._report(CommitResult(batch, committed=False, again=batch.entries, notes_refused="refused"))
         elif any(source not in self._kafka.logs for source in batch.commits):
             self._unnamed += 1
             self._report(_apart(batch, "?")) if self._unnamed >= UNNAMED and batch.entries else self._again(batch)
@@ -96,6 +98,7 @@ class CommitterModel:
         identity, epoch = self._identity, self._identity.epoch
         ends = {source: log.end for source, log in self._kafka.logs.items()}
         identity.write(copy for entry in batch.entries for copy in entry.writes)
+        identity.write(batch.notes)
         self._late_ones_arrive()
         identity.add_group()
         identity.take_offsets(epoch, offsets)

@@ -23,6 +23,7 @@ from reconsume.topics.retry_headers import Headers, RetryState
 from tests.sim.committer_model import CommitterModel
 from tests.sim.consumer_side import ConsumerSide
 from tests.sim.lane_view import view
+from tests.sim.notes_model import NotesModel
 from tests.sim.queue_model import QueueModel
 from tests.sim.samples import WALL, read, waits
 from tests.sim.service_model import Delivery
@@ -145,7 +146,8 @@ class LaneHost(ConsumerSide):
         """How often its lane has delivered, committed, let a partition continue, or had a record of a queue read."""
         self.queues = QueueModel(self)
         self._submit, recall = CommitterModel(self).submit, NoDelivery().recall
-        ports = Ports(self, self._deliver, self._commit, self._wake, recall, queues=self.queues)
+        notes = NotesModel(self)
+        ports = Ports(self, self._deliver, self._commit, self._wake, recall, queues=self.queues, notes=notes)
         ports = ports._replace(repeat_takeover=self.repeat_takeover)
         terms = LaneOptions(self.world.plan.room, self.world.order, bounds=self.world.plan.bounds)
         self.lane = self.world.make_lane(process.policy, levels, ports, process.gate, terms)

@@ -99,7 +99,11 @@ class Rig:
         """False: the invariants are not checked. The test has taken the lane apart, or looks too often."""
         waits = samples.waits(self.policy) if retry else {}
         ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice, queues or NoQueues())
-        ports = ports._replace(withdraw=self._withdraw, repeat_takeover=self._repeat_takeover)
+        ports = ports._replace(withdraw=self._withdraw, notes=self, repeat_takeover=self._repeat_takeover)
+        self.notes_read: list[Mapping[Partition, int]] = []
+        """The partitions whose notes the lane has asked for, with their epochs."""
+        self.scans: list[tuple[Partition, int, int, int]] = []
+        """The ranges that it has asked for, with the epochs of their partitions."""
         self.lane = Lane(
             self.policy, waits, ports, self.gate, LaneOptions(room, order, wanted, proves_room=proves_room)
         )
@@ -134,6 +138,12 @@ class Rig:
 
     def _recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
         self.recalls.append((set(partitions), lost))
+
+    def read_notes(self, wanted: Mapping[Partition, int]) -> None:
+        self.notes_read.append(wanted)
+
+    def scan(self, source: Partition, epoch: int, begin: int, end: int) -> None:
+        self.scans.append((source, epoch, begin, end))
 
     def _withdraw(self, is_held: Callable[[Record], bool]) -> None:
         self.withdrawn += [sent.record for sent in self.sent if is_held(sent.record)]

@@ -143,6 +143,7 @@ class World:
     def _create_topics(self) -> None:
         for topic in (*self.mains, *sorted(samples.waits(self.everything)), "billing-DLQ", "billing-RETRY-EVENTS"):
             self.kafka.create(topic)
+        self.kafka.create(self.everything.names.policy, 2)
         for topic in self.everything.names.queues_of(self.mains) if self.plan.queued else ():
             if self.plan.queue_made_at:
                 self.refused = True

@@ -182,9 +182,13 @@ class Committer(ContextThread):
             return None, "refused"
         if refusals := self._supply.targets.missing_targets(batch.entries):
             return _refused(batch, refusals), "refused"
+        if batch.notes and (why := self._supply.targets.fault_of_notes(batch.notes)):
+            return self._refuse_notes(batch, why), "refused"
         partitions = self._supply.targets.partitions
         offsets = offsets_of(written)
-        outcome = outcome_of(lambda: producer.commit(batch.entries, offsets, membership.metadata, partitions))
+        outcome = outcome_of(
+            lambda: producer.commit(batch.entries, offsets, membership.metadata, partitions, batch.notes)
+        )
         if isinstance(outcome, Aborted):
             return self._after_abort(batch, outcome, membership, written), "aborted"
         if isinstance(outcome, OutcomeUnknown):
@@ -193,6 +197,10 @@ class Committer(ContextThread):
         made = self._supply.made
         result = CommitResult(batch, True, done=batch.entries, apart=slow, located=outcome, producer=made)
         return result, "committed"
+
+    def _refuse_notes(self, batch: CommitBatch, why: str) -> CommitResult:
+        self._supply.warn("notes-refused", "Kafka does not take what is noted of partitions, so it waits: %s", why)
+        return CommitResult(batch, committed=False, again=batch.entries, notes_refused=why)
 
     def _in_doubt(self, batch: CommitBatch, unsure: OutcomeUnknown, written: WrittenProgress) -> CommitResult | None:
         self._supply.warn("transaction-unsure", "a transaction's end is unknown, so Kafka is asked: %s", unsure)
@@ -214,6 +222,13 @@ class Committer(ContextThread):
                 plural(len(batch.entries), "record"),
             )
             return _apart(batch, str(aborted)) if len(batch.entries) > 1 else None
+        if aborted.refused_notes and not aborted.refusals:
+            return self._refuse_notes(batch, aborted.refused_notes)
+        return self._after_refusal(batch, aborted, membership, written)
+
+    def _after_refusal(
+        self, batch: CommitBatch, aborted: Aborted, membership: Membership, written: WrittenProgress
+    ) -> CommitResult | None:
         if aborted.refusals:
             text = "Kafka refuses %d of %s: %s"
             counts = len(aborted.refusals), plural(len(batch.entries), "record")

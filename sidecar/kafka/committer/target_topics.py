@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
-from reconsume.sidecar.hints import ABSENT
+from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
 from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics, State
 from reconsume.sidecar.kafka.committer.transaction import Targets
@@ -140,6 +140,18 @@ class TargetTopics:
             where = [(entry, self.refusing.refuses(copy)) for entry in entries for copy in entry.writes]
             refusals += [Refusal(entry, "partition", f"{name} takes no records", name) for entry, name in where if name]
         return tuple(refusals)
+
+    def fault_of_notes(self, notes: Sequence[Copy]) -> str:
+        """Return why notes cannot be written, as one sentence; empty if they can: their topic needs a second partition,
+        which is theirs alone."""
+        topic, number = notes[0].topic, notes[0].spread
+        if self.partitions.get(topic, 0) <= number:
+            self.refresh_topics({topic})
+        if topic in self._absent:
+            return f"topic {topic} is {ABSENT}"
+        if self.partitions.get(topic, 0) <= number:
+            return f"topic {topic} has no partition {number}: `{hint('topics apply')}` adds it"
+        return ""
 
     def _missing_outputs(self, entries: Sequence[SettledRecord]) -> Iterator[Refusal]:
         """Yield a refusal for each output whose topic or partition was there when its response was read, and is gone.

@@ -60,6 +60,8 @@ no leader, or too few replicas in sync. Without this the client waits for 10 s (
 whole batch."""
 ANSWER_LIMIT = 1.0
 """Seconds in which a reachable cluster answers a metadata request about one topic."""
+NOTES = -1
+"""The index of the notes among the entries of a transaction."""
 NO_TOPIC = "reconsume-no-topic"
 """A topic that is asked for to learn whether the cluster answers. It need not exist, and is not created."""
 TOPIC_LIMIT = 20.0
@@ -93,6 +95,8 @@ class TransactionalProducer:
         self._located: Located = {}
         self._reports: list[EntryReports] = []
         """By index of the entry; kept for later batches."""
+        self._notes: Sequence[Copy] = ()
+        """What owners note in its transaction."""
         self._records_only = False
         """Whether neither the offsets nor the commit were sent: the transaction cannot have happened."""
 
@@ -141,11 +145,13 @@ class TransactionalProducer:
         offsets: list[TopicPartition],
         metadata: Any,
         partitions: Mapping[str, int],
+        notes: Sequence[Copy] = (),
     ) -> Located:
-        """Commit the writes of the entries, and the offsets with the consumer's group metadata.
+        """Commit the writes of the entries, the notes, and the offsets with the consumer's group metadata.
 
         Returns where copies lie in queue topics. Raises Aborted or OutcomeUnknown if that fails.
         """
+        self._notes = notes
         self._transact(entries, partitions, lambda: self._send_offsets(offsets, metadata))
         return dict(self._located)
 
@@ -154,6 +160,7 @@ class TransactionalProducer:
 
         Raises Aborted or OutcomeUnknown if that fails.
         """
+        self._notes = ()
         self._transact(entries, partitions, lambda: None)
 
     def _transact(
@@ -176,7 +183,7 @@ class TransactionalProducer:
         try:
             self._producer.begin_transaction()
             self._produce(entries, partitions)
-            if written := sum(len(entry.writes) for entry in entries):
+            if written := sum(len(entry.writes) for entry in entries) + len(self._notes):
                 self._confirm(written)
             self._records_only = False
             then()
@@ -271,14 +278,19 @@ class TransactionalProducer:
                 else:
                     continue
                 self._produce_later(copy, number, report, stamp)
+        if self._notes:
+            note_reports = EntryReports(NOTES, self._errors, self._located)
+            for note in self._notes:
+                number = note.spread % partitions[note.topic]
+                self._produce_later(note, number, note_reports.written, at)
 
     def _produce_later(self, copy: Copy, number: int, report: Report, at: int) -> None:
-        """Wait until the client's full queue has room, then produce the copy."""
+        """Produce a copy, once the client's queue has room."""
         while True:
-            self._producer.poll(0.05)
             with suppress(BufferError):
                 self._producer.produce(copy.topic, copy.value, copy.key, number, report, None, at, copy.headers)  # type: ignore[arg-type]
                 return
+            self._producer.poll(0.05)
 
     def _abort(self, error: KafkaError, entries: Sequence[SettledRecord], *, stalled: bool = False) -> None:
         if error.fatal() or not (error.txn_requires_abort() or self._refused):
@@ -298,16 +310,25 @@ class TransactionalProducer:
             # It then calls the abort invalid, and the client takes that for fatal (2.16).
             unusable = True
         self._look_back()
+        note_error = errors.pop(NOTES, None)
+        if note_error is None and stalled:
+            note_error = self._errors.get(NOTES)
         refusals = [refusal_of(entries[index], *error) for index, error in errors.items()]
         refusals += denials(entries, denied)
         if stalled:  # the abort has purged the records that no broker took; their reports name them
-            purged = {index: where for index, (_, where) in self._errors.items() if index not in errors}
+            purged = {index: where for index, (_, where) in self._errors.items() if index not in {*errors, NOTES}}
             refusals += [
                 Refusal(entries[index], "partition", f"{where} takes no records", where)
                 for index, where in purged.items()
             ]
         named = tuple(refusal for refusal in refusals if refusal is not None)
-        raise Aborted(error, named, producer_unusable=unusable or self.doubtful, record_code=code)
+        refused_notes = next(
+            (f"a right is missing: WRITE on {one.topic}" for one in self._notes if one.topic in denied), ""
+        )
+        if note_error is not None and note_error[0].code() not in PRODUCER_ERRORS:
+            refused_notes = f"{note_error[1]}: {note_error[0].str()}"
+        unusable = unusable or self.doubtful
+        raise Aborted(error, named, producer_unusable=unusable, record_code=code, refused_notes=refused_notes)
 
     def _call(self, function: Callable[..., Any], *args: Any) -> None:
         """Make a call; repeat the same call while its error is retriable, and never make the next one instead."""

@@ -36,7 +36,8 @@ class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fau
     """The transaction certainly did not happen. `refusals` are the entries that the broker refuses.
 
     `record_code`: the code of the first error of a record, 0 if there was none. `throttled`: only a quota of the
-    brokers has held it back. `refused_offsets`: the partitions whose progress Kafka refuses, as far as it names them.
+    brokers has held it back. `refused_notes`: why Kafka does not take the notes; empty if it does.
+    `refused_offsets`: the partitions whose progress Kafka refuses, as far as it names them.
     `producer_unusable`: the producer must not be used any more. librdkafka gives the sequence numbers of records that
     an abort has purged to the next records. The broker may have the purged ones: sent, but not confirmed when the
     connection was lost. It then takes the next records for duplicates: confirmed, committed, and not in the topic
@@ -45,13 +46,20 @@ class Aborted(Exception):  # noqa: N818 - an outcome of a transaction, not a fau
     """
 
     def __init__(
-        self, error: KafkaError, refusals: tuple[Refusal, ...], *, producer_unusable: bool, record_code: int = 0
+        self,
+        error: KafkaError,
+        refusals: tuple[Refusal, ...],
+        *,
+        producer_unusable: bool,
+        record_code: int = 0,
+        refused_notes: str = "",
     ) -> None:
         super().__init__(refusals[0].reason if refusals else error.str())
         self.refusals = refusals
         self.about = frozenset(refusal.where for refusal in refusals)
         """The topics and partitions that accept nothing, for the log."""
         self.producer_unusable, self.record_code = producer_unusable, record_code
+        self.refused_notes = refused_notes
         self.throttled = error is THROTTLED
         self.refused_offsets = refused_offsets(error)
         self.stale_member = error.code() in STALE_MEMBER

@@ -107,7 +107,10 @@ def result_from_progress(batch: CommitBatch, progress: Mapping[Partition, Progre
     done, again = list[SettledRecord](), list[SettledRecord]()
     for entry in batch.entries:
         source = entry.record.source
-        is_done = _covers(progress[source], entry.record, batch.commits[source])
+        sent = batch.commits[source]
+        # Progress with notes is unlike any other, and says nothing of what was settled early.
+        is_written = bool(sent.progress.unique) and progress[source] == sent.progress
+        is_done = is_written or (not entry.is_early and _covers(progress[source], entry.record, sent))
         (done if is_done else again).append(entry)
     return CommitResult(batch, committed=False, done=tuple(done), again=tuple(again)) if done else None
 

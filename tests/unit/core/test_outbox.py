@@ -459,7 +459,7 @@ def test_beside_a_partition_that_is_gone_the_others_refused_with_it_are_kept_and
 # --- nothing is delivered before the brokers have taken the longest progress, with a position that -------------------
 
 
-CALLED_OFF = Progress(3, frozenset({5, 9}), width=2, log=LogId("0a0b0c0d", "deadbeef"), cycle=2, notes=True)
+CALLED_OFF = Progress(3, frozenset({5, 9}), width=2, log=LogId("0a0b0c0d", "deadbeef"), cycle=2)
 
 
 def unproven(*sources: Partition, resume: Progress = CALLED_OFF) -> Rig:

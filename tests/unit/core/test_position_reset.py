@@ -136,7 +136,7 @@ def test_an_order_that_is_not_for_this_log_or_not_based_on_the_last_reset_is_not
         ordered_to(3, "r0", based_on="r0"),
         ordered_to(3, based_on="r0")._replace(until_ms=WALL),
     ):
-        rig = main_rig(Progress(9, log=LOG, notes=True))
+        rig = main_rig(Progress(9, log=LOG))
         rig.lane.reset([order], {ORDERS: known}, rig.now)
         rig.run(60_000)
         assert not any(batch.commits[ORDERS].resets for batch in rig.settle()), order
@@ -146,7 +146,7 @@ def test_an_order_that_is_not_for_this_log_or_not_based_on_the_last_reset_is_not
 def test_one_more_reset_than_there_may_be_ranges_is_not_carried_out_backwards() -> None:
     ranges = tuple(ResetRange(100 * n, 100 * n + 50, n + 1, WALL) for n in range(MOST_RANGES))
     known = PartitionResets(LOG.topic, MOST_RANGES, ranges, ("r0",))
-    rig = main_rig(Progress(5_000, log=LOG, notes=True))
+    rig = main_rig(Progress(5_000, log=LOG))
     rig.lane.reset([ordered_to(4_000, based_on="r0")], {ORDERS: known}, rig.now)
     rig.run(10_000)
     assert not rig.part().closing
@@ -248,7 +248,7 @@ def test_resets_of_a_former_topic_of_the_name_mean_nothing_to_the_owner_of_the_p
 
 def test_records_of_a_range_are_delivered_in_its_cycle_and_their_copies_say_so() -> None:
     rig = Rig()
-    rig.assign(ORDERS, resume=Progress(8, log=LOG, notes=True, cycle=1))
+    rig.assign(ORDERS, resume=Progress(8, log=LOG, cycle=1))
     rig.lane.resets.begin(ORDERS, CARRIED_OUT, rig.now)
     rig.take_offsets([8, 9])
     assert [sent.record.cycle for sent in rig.sent] == [1, 0]

@@ -13,6 +13,7 @@ from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.offset_ranges import OffsetRanges
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, Throttled
 from reconsume.sidecar.core.pace.rates import Rate, TopicTerms
+from reconsume.sidecar.core.partition import AssignedPartition
 from reconsume.sidecar.core.policy import InPlace
 from reconsume.sidecar.core.progress import SPAN, Progress
 from reconsume.sidecar.core.reasons import DELIBERATE, NotDelivered, NotFetched, Reason, meaning_of
@@ -207,9 +208,16 @@ def behind_a_transaction() -> PartitionStatus:
     return shown(rig, LogEnds({ORDERS: 5}, {ORDERS: 0}))
 
 
+def with_notes() -> PartitionStatus:
+    rig = Rig()
+    rig.lane.assigned([AssignedPartition(ORDERS, 1, Progress(0, notes=True))], rig.now)
+    return shown(rig, LogEnds({ORDERS: 5}, {ORDERS: 5}))
+
+
 D: Mapping[NotDelivered, Callable[[], PartitionStatus]] = {
     NotDelivered.CLOSING: released,
     NotDelivered.MEMBERSHIP: in_doubt,
+    NotDelivered.UNREAD_NOTES: with_notes,
     NotDelivered.REFUSED: refused,
     NotDelivered.UNPROVEN: lambda: shown(begun(Rig(proves_room=True), 0)),
     NotDelivered.BEHIND_RESET: being_reset,
@@ -229,6 +237,7 @@ D: Mapping[NotDelivered, Callable[[], PartitionStatus]] = {
 
 F: Mapping[NotFetched, Callable[[], PartitionStatus]] = {
     NotFetched.CLOSING: released,
+    NotFetched.UNREAD_NOTES: with_notes,
     NotFetched.REFUSED: refused,
     NotFetched.QUEUE_UNREAD: behind_a_queue,
     NotFetched.BEHIND_KEYS: behind_keys,

@@ -68,7 +68,9 @@ class Refusing:
     def warn(self, event: str, text: str, *args: object, about: object = ()) -> None:
         self.last_error = text % args
 
-    def commit(self, entries: object, offsets: object, metadata: object, partitions: Mapping[str, int]) -> None:
+    def commit(
+        self, entries: object, offsets: object, metadata: object, partitions: Mapping[str, int], notes: object = ()
+    ) -> None:
         self.tries += 1
         if self.tries >= self.most:
             self.stop()

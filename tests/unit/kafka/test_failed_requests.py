@@ -101,7 +101,9 @@ class Failing(Refusing):
             self.asked += 1
             self.stop()
 
-    def commit(self, entries: object, offsets: object, metadata: object, partitions: Mapping[str, int]) -> None:
+    def commit(
+        self, entries: object, offsets: object, metadata: object, partitions: Mapping[str, int], notes: object = ()
+    ) -> None:
         held = Held()
         self.held.append(weakref.ref(held))
         raise self._ended()
