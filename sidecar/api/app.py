@@ -52,7 +52,7 @@ LONGEST_DRAIN = 3600.0
 """Seconds. No caller waits longer for a call, and no pod has a longer grace period."""
 ERRORS: dict[type[Exception], tuple[int, str]] = {
     RefusedError: (400, "{}"),
-    BadCursorError: (400, "The cursor was not given out for this list, or the list was made anew since."),
+    BadCursorError: (400, "cursor must be the one that the page before has returned."),
     UnknownError: (503, "Nothing is known of the view now: {}."),
     BusyError: (503, "{}."),
     ContractError: (409, "{}."),

@@ -15,7 +15,6 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from reconsume.sidecar.cli.terminal.arguments import duration
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_of_one
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Format, Row, talk
@@ -26,13 +25,9 @@ from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.durations import render_duration
-from reconsume.topics.levels import LONGEST, SHORTEST_ASKED, hops
-from reconsume.topics.masking import text_without_secrets
-from reconsume.topics.rates import render_rate
 from reconsume.topics.retry_rules import LEASE_EXPIRED, RELEASED, FailureTerms, RetryRule
 
 TIMELINE = ("attempt", "waits", "sum", "topic")
-HOPS = ("hop", "waits", "sum", "topic")
 MOST_ROWS = 100
 """Rows of a timeline in a table, at most; a million retries of 2 h each would add no information."""
 IN_PLACE_SHOWN = 3
@@ -45,9 +40,6 @@ MOST_SUMMED = 3_600
 
 def explain(
     options: Options,
-    delay: Annotated[
-        str | None, typer.Option("--delay", metavar="DURATION", help="Show the way of this delay instead.")
-    ] = None,
     topic: Annotated[
         str | None, typer.Option("--topic", help="For records of this main topic; the first one by default.")
     ] = None,
@@ -60,14 +52,12 @@ def explain(
 
     Each attempt, what it waits, the sum of the waits and the topic, then the DLQ, as the mode of delivery has it.
 
-    With --delay, show the level topics that make up a delay that the service asked for. With a --reason that is no
-    attempt, such as http-429, say so.
+    With a --reason that is no attempt, such as http-429, say so.
 
     \b
     Examples:
       reconsume explain -o table
       reconsume explain --topic orders --reason http-409
-      reconsume explain --delay 7s
     """
     settings = settings_of_one(options)
     if live:
@@ -81,9 +71,6 @@ def explain(
     main = mains[0] if topic is None else topic
     if main not in mains:
         raise typer.BadParameter(not_ours(main, mains))
-    if delay is not None:
-        options.output.rows(HOPS, hops_of(settings, main, delay))
-        return
     from reconsume.sidecar.cli import failure_classes as classes  # it knows the deliveries, which are slow to load
 
     policy = replace(build_policy(settings, ""), jitter=0)
@@ -97,7 +84,7 @@ def explain(
     notes = [*notes_of_mode(settings), *classes.notes_of_class(settings, reason)]
     if classes.is_by_rules(settings, reason):
         notes += notes_of_terms(settings, policy.terms_of(main, reason), reason)
-    for note in (*notes, *notes_of_limits(settings, main)):
+    for note in notes:
         talk(note)
     show_timeline(options, timeline(policy, main, judge))
     if live:
@@ -114,27 +101,6 @@ def show_timeline(options: Options, rows: Iterable[Row]) -> None:
             talk(f"the table ends after {MOST_ROWS} rows; -o jsonl has all of them")
             del rows[MOST_ROWS:]
     options.output.rows(TIMELINE, rows)
-
-
-def hops_of(settings: Settings, main: str, delay: str) -> Iterator[Row]:
-    """Yield a row for each level topic that makes up a delay; the rest of the delay is spent in memory.
-
-    Raises BadParameter if a service may not ask for such a delay.
-    """
-    wait, total = duration(delay, "--delay"), 0
-    if not SHORTEST_ASKED <= wait <= LONGEST:
-        shortest, longest = render_duration(SHORTEST_ASKED), render_duration(LONGEST)
-        raise typer.BadParameter(f"a delay is {shortest} to {longest}; for any other the ladder decides")
-    for number, level in enumerate(hops(wait, settings.delays), start=1):
-        total += level
-        yield hop(number, level, total, settings.names.level(level, main))
-    if total < wait:
-        yield hop(None, wait - total, wait, "(memory)")
-
-
-def hop(number: int | None, wait: int, total: int, topic: str) -> Row:
-    """Return one row of a delay; `wait` and `total` are in ms."""
-    return {"hop": number, "waits": render_duration(wait), "sum": render_duration(total), "topic": topic}
 
 
 def is_retried_in_place(settings: Settings) -> bool:
@@ -219,26 +185,3 @@ def notes_of_terms(settings: Settings, terms: FailureTerms, reason: str) -> Iter
         yield f"a record older than {age} is not retried: it is dead, as expired, when it fails"
     if settings.retry.jitter:
         yield f"each wait is up to {settings.retry.jitter} % longer (retry.jitter)"
-
-
-def notes_of_limits(settings: Settings, main: str) -> Iterator[str]:
-    """Yield what a main topic has of its own, and which limits bind its records, a sentence each."""
-    deliver, topic = settings.deliver, next(one for one in settings.topics if one.name == main)
-    own = {
-        "path": topic.path and text_without_secrets(topic.path),
-        "timeout": topic.timeout and render_duration(topic.timeout),
-        "concurrency": topic.concurrency,
-    }
-    if values := ", ".join(f"{name} {value}" for name, value in own.items() if value):
-        yield f"{main} has of its own, for retries and redrives too: {values}"
-    rates = {
-        "an instance delivers at most {} of its records, fresh ones and retries together": topic.rate,
-        "an instance delivers at most {} of all records (deliver.rate)": deliver.rate,
-        "the group delivers at most {}, each instance by the partitions it owns (deliver.group_rate)": (
-            deliver.group_rate
-        ),
-    }
-    binding = [sentence.format(render_rate(rate)) for sentence, rate in rates.items() if rate is not None]
-    yield from binding
-    if binding:
-        yield "the smallest of these binds; a record that waits for it is late, and spends no retry"

@@ -242,7 +242,10 @@ class SetPolicy:
         """Write it. Raises ContractError if another policy came in meanwhile, and BrokerError."""
         was = {str(row["key"]): row["old"] for row in self.rows}
         record = PolicyRecord(dict(self._wanted), self._who, wall(), was, why=self.why or UNSET)
-        self._written = self._store.write(fitting(record), self._state)
+        if not isinstance(parse_record(KEY, render_record(record)), PolicyHeard):
+            why = "the policy is too large for its record, with the keys of a newer version that it has"
+            raise ContractError(f"{why}: nothing was written; `{hint('policy apply -f FILE')}` writes a whole policy")
+        self._written = self._store.write(record, self._state)
 
     def outcome(self) -> Outcome:
         """Say where the policy is, and what it has replaced."""
@@ -329,18 +332,6 @@ def in_force(settings: Settings, state: ControlState | None, *, with_policy: boo
         for digest, problems in current.skipped.items():
             talk(f"warning: settings {digest} of instances cannot be applied: {'; '.join(problems)}")
     return current
-
-
-def fitting(record: PolicyRecord) -> PolicyRecord:
-    """Return a record that instances can read: if it is too large, without the keys that this version does not know."""
-    if isinstance(parse_record(KEY, render_record(record)), PolicyHeard):
-        return record
-    unknown = sorted(record.policy.keys() - KEYS.keys())
-    talk(f"warning: {plural(len(unknown), 'key')} unknown to this version left out: with them the policy is too large")
-    known, was = (
-        {key: value for key, value in values.items() if key in KEYS} for values in (record.policy, record.was)
-    )
-    return PolicyRecord(known, record.who, record.at, was, why=record.why)
 
 
 def short_wait_remarks(old: Settings, new: Settings, state: ControlState) -> list[str]:

@@ -2,7 +2,7 @@
 
 `look` asks the cluster once and makes a `Step` of each topic that the configuration needs: create, grow, ok or differs.
 All four commands go from there: `plan` shows the steps, `apply` carries out those that create or grow, `check` lists
-the findings of each and what else is wrong (leftovers, missing outputs), `export` prints the specifications for another
+the findings of each and what else is wrong (missing outputs), `export` prints the specifications for another
 tool. A topic that differs is only reported, with the command that repairs it, and `apply` then ends with 3: altering
 could lose records. A queue topic gets the partitions of its main topic, and with `--widen` each topic those that it
 lacks: nothing is lost by that.
@@ -192,7 +192,7 @@ def check(options: Options) -> int:
     cluster, settings, steps = look(options)
     there = cluster.topic_names()
     findings = [finding for step in steps for finding in step.findings]
-    findings += [*leftovers_found(cluster, settings), *missing_outputs(settings, there)]
+    findings += missing_outputs(settings, there)
     options.output.rows(Finding._fields, [finding._asdict() for finding in findings])
     for remark in (*refused_names(steps, there), *unused_levels(settings, there), *unused_sums(settings, there)):
         talk(remark)
@@ -336,21 +336,6 @@ def look(options: Options) -> tuple[Cluster, Settings, list[Step]]:
     specs = specs_of(settings, main_topics(cluster, settings))
     topics, servers = cluster.find(spec.name for spec in specs), settings.kafka["bootstrap.servers"]
     return cluster, settings, [Step(spec, topics.get(spec.name), servers) for spec in specs]
-
-
-def leftovers_found(cluster: Cluster, settings: Settings) -> Iterator[Finding]:
-    """Yield a finding for each level of a main topic that left the configuration and still has retries there, and for
-    each queue in which records wait that nobody reads."""
-    from reconsume.sidecar.group_policy.levels import leftovers, unowned_queues
-
-    if settings.deliver.broadcast:
-        return
-    for level, waiting in leftovers(cluster, settings.names, settings.topic_names):
-        finding = f"at most {plural(waiting, 'retry')} waiting here of {level.topic}, no longer configured"
-        repair = f"put {level.topic} back into topics:, or let a running sidecar make dead letters of them"
-        yield Finding(level.name, finding, repair)
-    for one in unowned_queues(cluster, settings.names, settings.topic_names, in_order=settings.drained):
-        yield Finding(one.name, f"at most {plural(one.waiting, 'record')} waiting here unread: {one.because}", one.mend)
 
 
 def shape_of(topic: Topic, spec: TopicSpec) -> dict[str, object]:

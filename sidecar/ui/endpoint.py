@@ -48,7 +48,7 @@ ERRORS: dict[type[Exception], tuple[int, str]] = {
     ForgedError: (403, "Nothing was done: {}."),
     BadFormError: (400, "Nothing was done: {}."),
     RefusedError: (409, "Nothing was done: {}."),
-    BadCursorError: (400, "The list was made anew since: begin at its first page."),
+    BadCursorError: (400, "That is no place in a list: begin at its first page."),
     UnknownError: (503, "Nothing is known of the view now: {}."),
     BusyError: (503, "{}."),
     ReconsumeError: (502, "{}."),

@@ -66,26 +66,11 @@ class FindPage:
 
 
 def command_of(text: str) -> str:
-    """Return the command that makes the same search, quoted for bash, zsh and ksh; empty if no command can take the
-    text."""
-    if "\0" in text or fault_of_text(text):
+    """Return the command that makes the same search, quoted for a shell; empty if the text cannot be typed."""
+    if not text.isprintable() or fault_of_text(text):
         return ""
-    if origin_in(text) is not None:
-        return f"{hint('find')} --id {quoted(text)}"
-    return f"{hint('find')} {'-- ' if text.startswith('-') else ''}{quoted(text)}"
-
-
-def quoted(text: str) -> str:
-    """Return a text as one word of a shell. What cannot be seen is written as its bytes."""
-    if text.isprintable():
-        return shlex.quote(text)
-    signs = (f"\\{sign}" if sign in "\\'" else sign if sign.isprintable() else _octal(sign) for sign in text)
-    return f"$'{''.join(signs)}'"
-
-
-def _octal(sign: str) -> str:
-    # Octal, not hex: a shell reads exactly three digits, whatever follows.
-    return "".join(f"\\{byte:03o}" for byte in sign.encode(errors="surrogatepass"))
+    words = ["--id", text] if origin_in(text) is not None else ["--", text] if text.startswith("-") else [text]
+    return f"{hint('find')} {shlex.join(words)}"
 
 
 def cursor_of(rest: Positions) -> str:

@@ -1,8 +1,7 @@
-"""The progress of a group's two consumer groups: what is committed, what is left, and how fast it goes."""
+"""The progress of a group's two consumer groups: what is committed, and what is left."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
@@ -22,15 +21,13 @@ class Done(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """A consumer group's remaining work in one topic. `pace`: records a second since the last query, None if
-    unknown. `fresh`: partitions in which nothing is committed yet."""
+    """A consumer group's remaining work in one topic. `fresh`: partitions in which nothing is committed yet."""
 
     group: str
     topic: str
     partitions: int
     committed: int
     end: int
-    pace: float | None
     fresh: int = 0
 
     @property
@@ -59,7 +56,6 @@ class Progress:
 
     def __init__(self, cluster: Cluster, settings: Settings) -> None:
         self._cluster, self._settings = cluster, settings
-        self._before: dict[tuple[str, str], tuple[float, int]] = {}
 
     def lags(self) -> Lags:
         """Return the progress of the group's two consumer groups, one row per topic, as far as this user may see it."""
@@ -103,10 +99,4 @@ class Progress:
             if own:
                 at, end = sum(one.at for one in own), sum(one.end for one in own)
                 fresh = sum(one.fresh for one in own)
-                yield Lag(group, name, len(own), at, end, self._pace(group, name, at), fresh)
-
-    def _pace(self, group: str, topic: str, done: int) -> float | None:
-        moment, before = time.monotonic(), self._before.get((group, topic))
-        if before is None or moment - before[0] >= 2:
-            self._before[group, topic] = moment, done
-        return None if before is None else max(0.0, (done - before[1]) / max(0.5, moment - before[0]))
+                yield Lag(group, name, len(own), at, end, fresh)

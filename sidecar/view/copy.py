@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import secrets
 import sqlite3
 import threading
 from collections import Counter
@@ -124,7 +123,6 @@ def connect(path: Path, group: str) -> sqlite3.Connection:
             raise sqlite3.DatabaseError(verdict if verdict != "ok" else f"it has form {form}")
         if form == 0:
             connection.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
-            connection.execute("INSERT INTO fact VALUES ('cursor-key', ?)", (secrets.token_bytes(32),))
             connection.execute("INSERT INTO fact VALUES ('group', ?)", (group,))
         passed = connection.execute("SELECT value FROM fact WHERE name = ?", (PASSED_OVER,)).fetchone()
         if passed is not None and passed[0] <= versions.READ:

@@ -6,11 +6,8 @@ an operator's may take longer than a few seconds.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
+import re
 import sqlite3
-import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -20,13 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
-import msgspec
-
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.view.copy import reading
 from reconsume.sidecar.view.source import Source
 from reconsume.topics.events import State
+from reconsume.topics.retry_headers import LARGEST_LONG
 from reconsume.topics.view_record import StatsRow, encode_row
 
 if TYPE_CHECKING:
@@ -40,12 +36,10 @@ STEPS = 20_000
 BUSY_SECONDS = 1.0
 PAGE = 1_000
 """Rows that are in memory at a time where all are wanted."""
-CODE = 12
-POSITION = struct.Struct(">qq")
-"""The due time or minute, and the row's number."""
 LONGEST_PAGE = 1024 * 1024
 """Bytes of the values of a page; a page ends with the value that passes them. A row of ours has 600, but whoever may
 write the view may write rows of 16 KiB."""
+CURSOR = re.compile(r"([0-9]{1,19})\.([0-9]{1,19})", re.ASCII)
 MOST_REASONS = 20
 """Reasons that are returned for the failures of a window."""
 
@@ -78,7 +72,7 @@ SELECT minute, sum(waiting), sum(committed), sum(dead) FROM sums WHERE minute >=
 
 
 class BadCursorError(ValueError):
-    """Raised if the cursor was not issued for this list, or not by this file."""
+    """Raised if a text is no cursor."""
 
 
 class Filters(NamedTuple):
@@ -138,14 +132,12 @@ class Minute(NamedTuple):
 
 
 class _List(NamedTuple):
-    """A table in an order, the SQL conditions with their values, what a cursor is bound to, and how the `columns` of a
-    row become its JSON."""
+    """A table in an order, the SQL conditions with their values, and how the `columns` of a row become its JSON."""
 
     table: str
     order: str
     terms: list[str]
     values: list[Any]
-    bound: list[Any]
     columns: str
     encoded: Callable[[tuple[Any, ...]], bytes]
 
@@ -170,9 +162,7 @@ class ViewQuery:
         if due_before is not None:
             terms.append("due > 0 AND due < ?")
             where.append(due_before)
-        return self._page(
-            _List("message", "due", terms, where, [terms, where], "value", lambda row: bytes(row[0])), limit, cursor
-        )
+        return self._page(_List("message", "due", terms, where, "value", lambda row: bytes(row[0])), limit, cursor)
 
     def sums(self, since: int, limit: int, cursor: str | None = None) -> Page:
         """Return the sums of the minutes that begin at `since` (epoch ms) or later, the oldest first.
@@ -180,7 +170,7 @@ class ViewQuery:
         A cursor continues from its minute, whatever `since` is by then: "an hour ago" moves from page to page. Raises
         BadCursorError.
         """
-        return self._page(_List("sums", "minute", ["minute >= ?"], [since], [], SUMS, self._sums_json), limit, cursor)
+        return self._page(_List("sums", "minute", ["minute >= ?"], [since], SUMS, self._sums_json), limit, cursor)
 
     def every_message(self, filters: Filters, most: int | None = None) -> Iterator[bytes]:
         """Yield the messages, the earliest due first; at most `most`. Only a page of them is in memory at a time."""
@@ -228,13 +218,12 @@ class ViewQuery:
         return [Minute(*row) for row in self._connection.execute(MINUTES, (first, end))]
 
     def _page(self, rows_of: _List, limit: int, cursor: str | None) -> Page:
-        key, bound = self._key(), msgspec.json.encode([rows_of.table, rows_of.bound])
         # By the row's number behind the first column: SQLite appends it to every index for free, while the id in each
         # index doubled the cost of a write.
         terms, values, order = list(rows_of.terms), list(rows_of.values), f"{rows_of.order}, number"
         if cursor is not None:
             terms.append(f"({order}) > (?, ?)")
-            values += unsealed(key, bound, cursor)
+            values += position_in(cursor)
         text = f"WHERE {' AND '.join(terms)}" if terms else ""
         query = f"SELECT {order}, {rows_of.columns} FROM {rows_of.table} {text} ORDER BY {order} LIMIT ?"
         # One row more than the limit shows whether there is another page.
@@ -242,7 +231,7 @@ class ViewQuery:
         page, last, size = list[bytes](), (0, 0), 0
         for due, number, *columns in rows:
             if len(page) == limit or size > LONGEST_PAGE:
-                return Page(page, sealed(key, bound, last))
+                return Page(page, ".".join(map(str, last)))
             page.append(value := rows_of.encoded(tuple(columns)))
             last, size = (due, number), size + len(value)
         return Page(page, None)
@@ -251,12 +240,18 @@ class ViewQuery:
         minute, topic, level, reason, *counts = row
         return encode_row(StatsRow(self._fact("group"), minute, topic, level or None, reason, *counts))
 
-    def _key(self) -> bytes:
-        return bytes(self._fact("cursor-key"))
-
     def _fact(self, name: str) -> Any:
         (value,) = self._connection.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
         return value
+
+
+def position_in(cursor: str) -> tuple[int, int]:
+    """Return where a list goes on: the due time or minute of the last row, and its number. Raises BadCursorError."""
+    parts = CURSOR.fullmatch(cursor)
+    place = (0, LARGEST_LONG + 1) if parts is None else (int(parts[1]), int(parts[2]))
+    if max(place) > LARGEST_LONG:
+        raise BadCursorError
+    return place
 
 
 def _every(page_of: Callable[[int, str | None], Page], most: int | None) -> Iterator[bytes]:
@@ -281,29 +276,6 @@ def questions(path: Path, within: float = LONGEST) -> Iterator[ViewQuery]:
         if within < inf:
             connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
         yield ViewQuery(connection)
-
-
-def sealed(key: bytes, bound: bytes, position: tuple[int, int]) -> str:
-    """Return the cursor after a row. It is valid for one list alone."""
-    data = POSITION.pack(*position)
-    return base64.urlsafe_b64encode(_code(key, bound, data) + data).decode("ascii").rstrip("=")
-
-
-def unsealed(key: bytes, bound: bytes, cursor: str) -> tuple[int, int]:
-    """Return the position in a cursor. Raises BadCursorError."""
-    try:
-        data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-    except ValueError:  # not ASCII, or not base64
-        raise BadCursorError from None
-    code, position = data[:CODE], data[CODE:]
-    if len(position) != POSITION.size or not hmac.compare_digest(code, _code(key, bound, position)):
-        raise BadCursorError
-    number, row = POSITION.unpack(position)
-    return number, row
-
-
-def _code(key: bytes, bound: bytes, position: bytes) -> bytes:
-    return hashlib.blake2b(b"%d:%b%b" % (len(bound), bound, position), key=key, digest_size=CODE).digest()
 
 
 # --- queries of a server ----------------------------------------------------------------------------------------------

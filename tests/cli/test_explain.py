@@ -50,23 +50,8 @@ def test_each_main_topic_has_its_own_way_where_the_prefix_says_so(tmp_path: Path
     assert rows(tmp_path, *sets, "--topic", "invoices")[-1]["topic"] == "invoices-billing-DLQ"
 
 
-def test_a_delay_is_shown_as_its_hops(tmp_path: Path) -> None:
-    found = rows(tmp_path, "--delay", "7500ms", "--set", "retry.levels=table")
-    assert [(row["hop"], row["waits"], row["sum"]) for row in found] == [
-        (1, "5s", "5s"),
-        (2, "1s", "6s"),
-        (3, "1s", "7s"),
-        (None, "500ms", "7s500ms"),
-    ]
-
-
-def test_ten_days_are_120_hops_of_two_hours(tmp_path: Path) -> None:
-    assert [row["waits"] for row in rows(tmp_path, "--delay", "10d")] == ["2h"] * 120
-
-
-@pytest.mark.parametrize("words", [["--delay", "7"], ["--delay", "11d"], ["--delay", "999ms"], ["--topic", "nope"]])
-def test_what_cannot_be_asked_for_is_wrong_usage(tmp_path: Path, words: list[str]) -> None:
-    shown = reconsume("explain", "-c", write_good(tmp_path), *words)
+def test_a_topic_of_others_is_wrong_usage(tmp_path: Path) -> None:
+    shown = reconsume("explain", "-c", write_good(tmp_path), "--topic", "nope")
     assert (shown.exit_code, shown.stdout) == (2, "")
 
 
@@ -171,19 +156,6 @@ def test_the_rule_that_applies_is_named(tmp_path: Path) -> None:
         "no rule applies, as no --reason is given"
         in reconsume("explain", "-c", write_good(tmp_path), "--set", RULES).stderr
     )
-
-
-def test_what_a_topic_has_of_its_own_is_said_and_which_rates_bind(tmp_path: Path) -> None:
-    own = "topics=[orders, {name: bills, path: '/bills?token=abc', timeout: 2s, concurrency: 3, rate: 10/s}]"
-    sets = ("--set", own, "--set", "deliver.rate=100/m", "--set", "deliver.group_rate=5/s")
-    said = reconsume("explain", "-c", write_good(tmp_path), *sets, "--topic", "bills").stderr
-    assert "bills has of its own, for retries and redrives too: path /bills?********, timeout 2s, concurrency 3" in said
-    assert "at most 10/s of its records" in said
-    assert "at most 100/m of all records (deliver.rate)" in said
-    assert "the group delivers at most 5/s" in said
-    plain = reconsume("explain", "-c", write_good(tmp_path), "--topic", "orders").stderr
-    assert "of its own" not in plain
-    assert "at most" not in plain
 
 
 @pytest.mark.parametrize("reason", ["http-429", "connection-refused", "tls-expired", "cancelled"])

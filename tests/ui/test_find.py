@@ -61,9 +61,9 @@ def test_a_record_is_found_from_the_page_of_records_by_a_text_in_it(open_page: O
     browser.wait_for_url(f"**/record?id={scene.group.main}*")
 
 
-@given(text=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40))
+@given(text=st.text(st.characters().filter(str.isprintable), min_size=1, max_size=40))
 @settings(max_examples=EXAMPLES, deadline=None)
-@example('it\'s \\ $HOME `id` "x" !! \u202e\n\x1b[31m7')
+@example('it\'s \\ $HOME `id` "x" !! 7')
 @example("-o")
 @example("orders:3:1024")
 def test_the_command_that_a_page_shows_has_the_same_text_in_a_shell(text: str) -> None:
@@ -75,7 +75,7 @@ def test_the_command_that_a_page_shows_has_the_same_text_in_a_shell(text: str) -
 
 
 def test_a_text_that_no_command_can_take_has_none() -> None:
-    assert [find_page.command_of(text) for text in ("a\0b", "\ud800", "x" * 100_000)] == ["", "", ""]
+    assert [find_page.command_of(text) for text in ("a\0b", "\ud800", "a\nb", "x" * 100_000)] == [""] * 4
 
 
 def test_the_command_line_finds_what_the_page_finds(shown: Visitor, group: GroupTopics, tmp_path: Path) -> None:

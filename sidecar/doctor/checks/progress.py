@@ -1,4 +1,4 @@
-"""Check what the group has done: progress that may be lost, levels that are overdue, and other clients of its topics.
+"""Check what the group has done: progress that may be lost, levels that are overdue, and strangers in its groups.
 
 Progress is lost if offsets expire because no instance runs, and if records are deleted unread.
 
@@ -6,10 +6,10 @@ A level is overdue if the retry group has not done what is before the first offs
 not show it. There may be only transaction markers after what is done, and a record may have asked for a longer wait
 than its level's. So the first record of each partition that looks overdue is read, and its own due time counts.
 
-If other clients read this group's retry topics, or use its consumer groups, it is chance which client gets a record.
+If another program uses the group's consumer groups, it is chance which client gets a record.
 
-Spark queries of the group are no other clients. Their progress is that of their private consumer groups. While one
-reads, no finding asks for an instance: a second reader would double the copies of what fails.
+Spark queries of the group have private consumer groups, which have their progress. While one reads, no finding asks for
+an instance: a second reader would double the copies of what fails.
 """
 
 from __future__ import annotations
@@ -265,44 +265,20 @@ def overdue_finding(
     return (fail if behind >= LONG else warn)(text, mend)
 
 
-# --- other groups ----------------------------------------------------------------------------------------------------
-
-
-MOST = 2_000
-"""Groups that are looked at. Each costs a request of a millisecond."""
-SIDECARS = "-RETRY"
-"""The end of the name of the group by which a sidecar reads its level topics."""
+# --- members of the group --------------------------------------------------------------------------------------------
 
 
 def groups(cluster: Cluster, group: GroupShape, state: ControlState | None = None) -> list[Finding]:
-    """Report groups that read topics of this group alone, and members of its own groups that read other topics."""
+    """Report members of the group's own consumer groups that read other topics."""
     names = group.names
-    every = cluster.group_names()
-    others = [name for name in every if name not in names.own_groups and not name.startswith(names.spark_group(""))]
-    described = cluster.groups([*others[:MOST], names.group, names.retry_group])
-    own = (*group.levels, names.ready)
-    waiting, denied = cluster.topics(own)
-    partitions = [partition for topic in waiting.values() for partition in topic.led]
+    described = cluster.groups([names.group, names.retry_group])
+    retry = described.get(names.retry_group)
     findings = [
-        *(
-            finding
-            for name in others[:MOST]
-            if name in described
-            for finding in other(cluster, partitions, name, described[name])
-        ),
-        *strangers(names.retry_group, retry := described.get(names.retry_group), (*own, *removed(group, retry))),
+        *strangers(names.retry_group, retry, (*group.levels, names.ready, *removed(group, retry))),
         *strangers(names.group, described.get(names.group), (*group.topics, *relayed(group))),
     ]
-    findings += hidden_topics(denied)
-    if len(others) > MOST:
-        findings.append(not_checked(f"{len(others) - MOST} of {plural(len(others), 'other group')}"))
-    if findings:
-        return findings
-    readers = "".join(f"; {query.described} reads them" for query in live_queries(state, wall()))
-    if not others:
-        return [ok(f"this user sees no other group{readers}")]
-    seen = f"none of {plural(len(others), 'other group')} that this user may see reads this group's topics"
-    return [ok(seen + readers)]
+    readers = "".join(f"; {query.described} reads the retries" for query in live_queries(state, wall()))
+    return findings or [ok(f"only members that read this group's topics{readers}")]
 
 
 def relayed(group: GroupShape) -> tuple[str, ...]:
@@ -318,25 +294,6 @@ def removed(group: GroupShape, described: ConsumerGroup | None) -> Iterator[str]
             role = group.names.role(name, group.topics)
             if (role is not None and role.kind is Kind.LEVEL) or removed_role(group.names, name, group.topics):
                 yield name
-
-
-def other(cluster: Cluster, partitions: Sequence[PartitionName], name: str, group: ConsumerGroup) -> Iterator[Finding]:
-    """Report what another group reads of this group's retry topics."""
-    reads = {topic for member in group.members for topic in member.topics} & {topic for topic, _ in partitions}
-    # Members are looked at in every group, progress only in those of sidecars: it takes a client for each group.
-    needed = partitions if name.endswith(SIDECARS) and not reads else ()
-    kept = {topic for topic, _ in cluster.committed(name, needed)}
-    if not reads and not kept:
-        return
-    verb = "reads" if reads else "has read"
-    text = f"group {name} {verb} {listed(reads or kept)}"
-    if name.endswith(SIDECARS):
-        yield fail(
-            f"{text}: the sidecars of two groups share them, and a retry goes to both",
-            "give one of the two another group name, or another topic_prefix",
-        )
-    else:
-        yield warn(f"{text}: whatever it does with retries is done twice", "stop it, unless it only looks")
 
 
 def strangers(name: str, described: ConsumerGroup | None, topics: Iterable[str]) -> Iterator[Finding]:

@@ -145,19 +145,6 @@ def member(topics: GroupTopics, group: str, topic: str) -> Iterator[None]:
         consumer.close()
 
 
-def test_another_group_on_the_level_topics_is_found(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:
-    level = topics.names.level(1_000, topics.main)
-    commit(topics, topics.group, topics.main, 0)
-    commit(topics, topics.names.retry_group, level, 0)
-    assert worst(groups(cluster, group))[0] is Status.OK
-    with member(topics, f"look-{topics.group}", level):
-        status, text = worst(groups(cluster, group))
-    assert (status, f"group look-{topics.group} reads {level}" in text) == (Status.WARN, True)
-    commit(topics, f"other-{topics.group}-RETRY", level, 0)
-    status, text = worst(groups(cluster, group))
-    assert (status, f"group other-{topics.group}-RETRY has read {level}" in text) == (Status.FAIL, True)
-
-
 def test_a_stranger_in_the_groups_own_place_is_found(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:
     create_topic(topics.bootstrap, f"{topics.main}-other")
     with member(topics, topics.group, f"{topics.main}-other"):
