@@ -36,7 +36,7 @@ SIX: tuple[int, ...] = tuple(map(parse_duration, ("10s", "30s", "1m", "5m", "30m
 MOST_DEFAULT_LEVELS = 8
 """The most level topics of any other ladder, unless the configuration chooses."""
 LATEST = 1_000
-"""ms. How much later than its due time a record may leave its last level (contract 2.5)."""
+"""ms. How much later than its due time a record may leave its last level (contract 2.4)."""
 
 
 class Exponential(msgspec.Struct, frozen=True):

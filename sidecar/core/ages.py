@@ -11,8 +11,8 @@ known since when it could be delivered, whatever keeps it: also if no machine of
 record in memory the exact due time is known; of a main partition that is new here, the timestamp of the first open
 record.
 
-The times are those of the partition's own clock. It stands while all that waits of the partition waits deliberately: so
-the age after a hold goes on from the age before it.
+The times are those of the partition's own clock. It stops while every waiting record of the partition waits
+deliberately: so the age after a hold goes on from the age before it.
 
 Used on the event loop; `overdue_ms` may be read on any thread.
 """

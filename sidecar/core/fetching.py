@@ -178,5 +178,5 @@ class Fetching:
 
 
 def _bound(partition: PartitionState) -> NotFetched:
-    """Return why a partition that is at its bound is paused: what an operator holds keeps it open."""
+    """Return why a partition at its bound is paused: HELD if it is a held record that stays open, else DISTANCE."""
     return NotFetched.HELD if next(partition.offsets.held_away(), None) is not None else NotFetched.DISTANCE

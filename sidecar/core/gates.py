@@ -23,13 +23,14 @@ from reconsume.sidecar.core.partition import (
     CALLED_OFF,
     DELAYED,
     OUT,
+    READY,
     SETTLED,
     STOPPED,
     Entry,
     PartitionState,
 )
 from reconsume.sidecar.core.position_reset import PositionResets
-from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
+from reconsume.sidecar.core.reasons import Closed, NotDelivered, NotFetched
 from reconsume.sidecar.core.record import Record
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Gates:
     def __init__(self, machines: Machines, resets: PositionResets, hold_gate: HoldGate, dispatcher: Dispatcher) -> None:
         self._machines, self._resets, self._holds, self._dispatcher = machines, resets, hold_gate, dispatcher
 
-    def first_closed(self, partition: PartitionState, record: Record) -> NotDelivered | None:
+    def first_closed(self, partition: PartitionState, record: Record) -> Closed | None:
         """Return the first gate that does not let a record pass; None if all do."""
         # Contract 9.1: a partition that is given up sends nothing new.
         if partition.closing:
@@ -64,22 +65,27 @@ class Gates:
     def reason_of(self, partition: PartitionState, entry: Entry, steady_ms: int) -> NotDelivered | None:
         """Return why a record that is in memory is not delivered at a steady time (ms); None if it is with the service
         for the first time."""
-        record, where = entry.record, entry.where
-        is_retried = record is not None and not record.is_fresh_here
+        where, record = entry.where, entry.record
         if where is OUT:
-            return NotDelivered.RETRIED if is_retried else None
+            return NotDelivered.RETRIED if record is not None and not record.is_fresh_here else None
         if where is CALLED_OFF or partition.closing:
             return NotDelivered.BEHIND_RESET if _is_moving(partition) else NotDelivered.CLOSING
         if where is SETTLED:
             is_refused = (partition.source, entry.offset) in self._machines.outbox.refused
             return NotDelivered.REFUSED if is_refused else NotDelivered.UNCOMMITTED
+        if self._dispatcher.doubts and where in (READY, STOPPED):  # as in the list: before the gates of `first_closed`
+            return NotDelivered.MEMBERSHIP
+        return self._reason_waiting(partition, entry, steady_ms)
+
+    def _reason_waiting(self, partition: PartitionState, entry: Entry, steady_ms: int) -> NotDelivered:
+        where, record = entry.where, entry.record
         if entry.hold:
             return NotDelivered.HELD
         if where is AWAY or record is None:
             return self.reason_unread(partition)
         if where is BEHIND:
             return NotDelivered.ORDER
-        if is_retried:
+        if not record.is_fresh_here:
             return NotDelivered.RETRIED
         if where is DELAYED and entry.until_ms > steady_ms:
             return NotDelivered.NOT_DUE
@@ -90,7 +96,9 @@ class Gates:
     def reason_unread(self, partition: PartitionState) -> NotDelivered:
         """Return why what is not in memory of a partition is not delivered: the cause for which it is not read, if that
         is deliberate."""
-        if partition.paused is None or partition.blocked:
+        if partition.blocked:
+            return NotDelivered.REFUSED
+        if partition.paused is None:
             return NotDelivered.UNREAD
         if partition.paused.because is NotFetched.HELD:
             return NotDelivered.HELD

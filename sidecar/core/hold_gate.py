@@ -49,7 +49,7 @@ class HoldGate:
         self._policy, self._ordered = policy, ordered
 
     def apply(self, holds: Holds, now: Now) -> None:
-        """Obey these holds from now on, and let go on what others have kept back."""
+        """Obey these holds from now on, and release what only earlier holds have kept back."""
         self.holds, self.in_force = holds, bool(holds)
         for partition in self._partitions.values():
             if not partition.closing:

@@ -15,7 +15,7 @@ of keys, rates, shares and the pace have agreed before (`order.py`, `pace/`). `r
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.commit_batch import CommitResult
@@ -51,7 +51,7 @@ from reconsume.sidecar.core.ports import Ports, ScannedRange
 from reconsume.sidecar.core.position_reset import RESETS, PositionResets, ResetOrder, stamped
 from reconsume.sidecar.core.progress import Bounds
 from reconsume.sidecar.core.queues import LongWaits, QueueTies
-from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
+from reconsume.sidecar.core.reasons import Closed, NotDelivered, NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.results import CommitResults, ResultCalls
 from reconsume.sidecar.core.room import ROOM, Room, SharedRoom
@@ -212,7 +212,7 @@ class Lane:
             self.machines.agenda.wake_by(0)  # nothing else may happen here for hours
 
     def hold(self, holds: Holds, now: Now) -> None:
-        """Deliver nothing that these holds keep back, and what others have kept back."""
+        """Deliver nothing that these holds keep back, and release what only earlier holds have kept back."""
         self.hold_gate.apply(holds, now)
         if holds:
             self._ports.withdraw(self.hold_gate.is_held)
@@ -416,7 +416,7 @@ class Lane:
         self._ports.deliver(record, self.answered)
         return True
 
-    def _keep_back(self, partition: PartitionState, record: Record, reason: NotDelivered, now: Now) -> None:
+    def _keep_back(self, partition: PartitionState, record: Record, reason: Closed, now: Now) -> None:
         """Keep a record that a gate does not let pass where that gate finds it again."""
         match reason:
             case NotDelivered.CLOSING:
@@ -425,8 +425,10 @@ class Lane:
                 self._hold_back(partition, record)
             case NotDelivered.SUPERSEDED:
                 self.decisions.write(partition, record, by_reset(record), now)
-            case _:
+            case NotDelivered.REFUSED | NotDelivered.UNPROVEN | NotDelivered.BEHIND_RESET:
                 self.machines.waiting.stop_record(partition, record)
+            case _:
+                assert_never(reason)
 
     def _hold_back(self, partition: PartitionState, record: Record) -> None:
         """Keep back a record that an operator holds."""

@@ -556,7 +556,7 @@ class KeyLedger:
 
     def writing(self, identity: Identity, key: bytes, order: Order, attempt: Attempt) -> list[int]:
         """Note that a copy of a record is on its way into Kafka: its key is blocked from now on. Return as `written`
-        does. What waits under another key was forged: the lane has the record itself."""
+        does. If it waits under another key, that copy was forged: the lane has the record itself."""
         number = identity[0] << BITS | identity[1]  # `packed`, without a call for each failure
         entry = self._entries.get(number)
         if entry is not None and entry.key != key:

@@ -133,8 +133,9 @@ class LocatedCopies:
 
 
 def due_of(state: RetryState, now: Now) -> int:
-    """Return the steady time (ms) at which a record may go out; NEVER if it is parked. What is due already shares the
-    number of this call."""
+    """Return the steady time (ms) at which a record may go out; NEVER if it is parked.
+
+    All records that are due already get the same int object, which saves memory."""
     if state.parked:
         return NEVER
     return now.steady_ms + max(0, state.due_at - now.wall_ms)

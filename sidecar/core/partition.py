@@ -259,7 +259,7 @@ class Offsets:
         self.stopped: list[int] = []
         """The offsets of what gates have stopped, ascending."""
         self._allowed_to = -1
-        """Up to here offsets may begin, as was found last."""
+        """A cached answer: each offset up to this one may begin."""
         self._reread: list[int] | None = None
         """The entries that are to be read again, ascending, and some that are no more. None: to be sorted."""
 

@@ -36,7 +36,7 @@ of chunks about another log (`notes-former`).
 Filling: TypeAlias = Callable[[Partition, int, int, float, Mapping[str, int]], None]
 """Called for the log when much waits in the queue of a main partition.
 
-How many records do, how many may, which share of what may wait that is (`queue_facts.fill_of`), and of how many the
+How many records do, how many may, which share of what may wait that is (`owned_queue.fill_of`), and of how many the
 largest keys are, by the id of their first record.
 """
 
@@ -53,11 +53,11 @@ class QueueReads(Protocol):
     """
 
     def open(self, queue: Partition, epoch: int) -> None:
-        """Find out how far the group has read a queue (`Lane.queue_opened`), then read it from there on, all the time
-        (`Lane.queue_read`)."""
+        """Find out how far the group has read a queue (`LongWaits.opened`), then read it from there on, all the time
+        (`LongWaits.read`)."""
 
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
-        """Read one record again (`Lane.queue_fetched`)."""
+        """Read one record again (`LongWaits.fetched`)."""
 
     def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record], *, awaited: bool) -> None:
         """Hand over nothing of a queue below `end`: the lane knows it. It may ask soon for the records `at_hand`, as

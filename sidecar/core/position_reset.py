@@ -38,7 +38,7 @@ from reconsume.sidecar.core.offset_ranges import OffsetRanges
 from reconsume.sidecar.core.ownership import Machines, Ownership
 from reconsume.sidecar.core.partition import FetchedRecords, Move, PartitionState
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.reasons import NotDelivered
+from reconsume.sidecar.core.reasons import Closed, NotDelivered
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.topics.position_ranges import (
     MOST_RANGES,
@@ -167,7 +167,7 @@ class PositionResets:
         """Return whether a copy is of an older cycle than the range of its record."""
         return bool(self.known) and is_superseded(self.known, state.id, state.cycle)
 
-    def reason_against(self, state: RetryState) -> NotDelivered | None:
+    def reason_against(self, state: RetryState) -> Closed | None:
         """Return why a copy is not delivered now; None if resets do not matter to it."""
         if self.supersedes(state):
             return NotDelivered.SUPERSEDED

@@ -12,7 +12,7 @@ not in Kafka yet. `Gates` (`gates.py`) asks them; `Fetching` (`fetching.py`) set
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from typing import Literal, Self, TypeAlias
 
 
 class Reason(StrEnum):
@@ -53,6 +53,17 @@ class NotDelivered(Reason):
     def is_deliberate(self) -> bool:
         """Whether an operator or the configuration wants the record to wait, so that it does not count as waiting."""
         return self in DELIBERATE
+
+
+Closed: TypeAlias = Literal[
+    NotDelivered.CLOSING,
+    NotDelivered.REFUSED,
+    NotDelivered.UNPROVEN,
+    NotDelivered.BEHIND_RESET,
+    NotDelivered.SUPERSEDED,
+    NotDelivered.HELD,
+]
+"""The gates of a lane that say no to a record whose turn has come. `Lane._keep_back` knows what each asks for."""
 
 
 def meaning_of(word: str) -> str:

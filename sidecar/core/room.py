@@ -164,8 +164,8 @@ class Room:
         whole = self.room
         room = whole - max(0, self._refused_together - self._for_refused)
         most, because = NEVER, NotFetched.DISTANCE
-        # While answered failures slow the pace down, the poison records of one partition could fill the room of all. So
-        # could the copies of one partition, if Kafka refuses more than be held beside the room. Each partition may
+        # While answered failures slow the pace down, the poison records of one partition could fill the room of all.
+        # So could its refused copies where they exceed the bytes that are reserved for them. Each partition may
         # therefore have half of its share.
         if self._pace.slowed or room < whole:
             most, because = room // (2 * len(self._partitions)), NotFetched.MEMORY

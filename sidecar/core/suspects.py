@@ -617,7 +617,7 @@ class SuspectGate:
     ) -> None:
         """Clear a record whose delivery has ended with an answer: it did not crash the service.
 
-        A record that is to be delivered again stays a suspect, up to a limit of answers (`suspicion.TRIES`).
+        A record that is to be delivered again stays a suspect, up to a limit of answers (`TRIES`).
         """
         suspicion.out.remove(record.offset)
         if not isinstance(outcome, NotSent | Died | Cancelled):
@@ -777,7 +777,7 @@ class SuspectGate:
         """
         if (partition.throughput.load == 0 and self._was_full(now)) or self._is_held(partition):
             return True  # what an operator holds is delivered later, and may be what crashes the service
-        # What was in flight of a queue is due at once, and is asked for first; what else waits there was not.
+        # Records of a queue that were in flight at the crash are due now and read first: the rest are no suspects.
         if partition.kind.under is not None:
             is_coming = suspicion.stage is Stage.SINGLE and self._has_coming(partition, suspicion)
             return is_coming or self._awaits_culprit(partition, suspicion, now)

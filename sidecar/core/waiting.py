@@ -78,7 +78,7 @@ class WaitingRecords:
         self.ready.extend(firsts)
 
     def repeat_record(self, partition: PartitionState, record: Record) -> None:
-        """Let a record go before those of its partition that were read later: it was out, and may go again at once."""
+        """Put a record that came back into its flow, ahead of those of its partition that were read after it."""
         partition.offsets.move(partition.offsets.entries[record.offset], READY)
         if partition.kind.under is None:
             self.ready.put_in_order(record)

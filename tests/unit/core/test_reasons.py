@@ -272,6 +272,29 @@ def test_a_partition_that_works_or_is_idle_has_no_reason() -> None:
             rig.answer(COMMITTED)
 
 
+def test_of_several_gates_the_first_of_the_list_is_the_reason() -> None:
+    beside = begun(Rig(order="key"), 0)
+    beside.answer(Failed("http-500"))
+    beside.run(25)
+    beside.lane.member_refused()
+    held_in_doubt = Rig(beside=beside)
+    held_in_doubt.assign(ORDERS)
+    held_in_doubt.lane.hold(Holds([Hold("h", key=b"held")]), held_in_doubt.now)
+    held_in_doubt.take(record(0, key=b"held"))
+    assert shown(held_in_doubt).not_delivered is NotDelivered.MEMBERSHIP
+
+
+def test_what_a_refused_partition_does_not_keep_in_memory_is_refused_with_it() -> None:
+    rig = begun(Rig(concurrency=1), 0, 1)
+    rig.answer(Failed("http-500"))
+    rig.answer(COMMITTED)
+    rig.take_offsets([2])
+    rig.run(25)
+    rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
+    facts = rig.lane.shown.facts(rig.now).partitions[ORDERS]
+    assert facts.unread.reason is NotDelivered.REFUSED
+
+
 def test_what_is_held_is_told_before_what_is_not_due() -> None:
     rig = begun(Rig(), 0)
     rig.answer(Throttled(60_000))
