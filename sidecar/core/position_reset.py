@@ -96,7 +96,9 @@ class PositionResets:
         """Whether something may have to be moved: asked at the end of each call."""
         self._told: Resets = {}
         self._orders: tuple[ResetOrder, ...] = ()
-        """The open ones, in the order of their requests."""
+        """Those of all requests that are not too old, in their order."""
+        self._own: list[ResetOrder] = []
+        """Those of them that are not over, and about main partitions that this lane owns."""
         self._heard_ms: dict[str, int] = {}
         """When each open request was heard of first (steady ms)."""
         self._awaited: dict[Partition, int] = {}
@@ -145,11 +147,13 @@ class PositionResets:
             until_ms = self._heard_ms[order.reset] + RETRIES_WAIT_MS
             if now.steady_ms < until_ms and now.wall_ms < order.until_ms and not self._is_over(order):
                 self._awaited[order.partition] = max(until_ms, self._awaited.get(order.partition, 0))
+        partitions = self._machines.partitions
         self.in_force = bool(self._awaited or self.known)
-        self.has_orders = bool(self._orders or self.moving)
+        self._own = [one for one in self._orders if one.partition in partitions and not self._is_over(one)]
+        self.has_orders = bool(self._own or self.moving)
         self._machines.agenda.set_time(RESETS, min(self._awaited.values(), default=NEVER))
         if before.keys() - self._awaited.keys():
-            for partition in self._machines.partitions.values():
+            for partition in partitions.values():
                 if not partition.closing:
                     self._machines.waiting.let_try(partition, first=False)
 
@@ -185,9 +189,9 @@ class PositionResets:
 
     def turn(self, now: Now) -> None:
         """Begin what is to be moved, and move what is ready for it."""
-        for order in self._orders:
+        for order in self._own:
             partition = self._machines.partitions.get(order.partition)
-            if partition is None or partition.kind.delay_ms is not None or partition.closing:
+            if partition is None or partition.closing:
                 continue
             if order.partition not in self.moving and self._may_move(partition, order, now):
                 self.moving[order.partition] = partition.epoch, order
@@ -201,7 +205,7 @@ class PositionResets:
                 del self.moving[source]  # its next owner hears of the order too
             elif partition.commit.move is None:
                 self._move_if_ready(partition, order, now)
-        self.has_orders = bool(self._orders or self.moving)
+        self.has_orders = bool(self._own or self.moving)
 
     def _may_move(self, partition: PartitionState, order: ResetOrder, now: Now) -> bool:
         log, known = partition.commit.progress.log, partition.commit.resets

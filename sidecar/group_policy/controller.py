@@ -17,11 +17,13 @@ from typing import Protocol
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.participation import Others
+from reconsume.sidecar.core.position_reset import ResetOrder
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.group_policy.agreement import InForce
 from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.hold_keeper import HoldKeeper
 from reconsume.sidecar.group_policy.levels import DrainingLevels
+from reconsume.sidecar.group_policy.reset_keeper import ResetKeeper
 from reconsume.sidecar.group_policy.settings_keeper import DifferenceLog, OwnSettings, SettingsKeeper
 from reconsume.sidecar.group_policy.state import OF_INSTANCE, ControlRecord, ControlState, Peers
 from reconsume.sidecar.printable import plural
@@ -40,6 +42,7 @@ from reconsume.topics.policy_record import (
     SettlementHeard,
     SettlementRecord,
 )
+from reconsume.topics.position_ranges import Resets
 
 _LOG = logging.getLogger("reconsume.policy")
 
@@ -71,6 +74,9 @@ class Lanes(Protocol):
 
     def obey(self, holds: Holds) -> None:
         """Deliver nothing that these holds keep back."""
+
+    def reset(self, orders: tuple[ResetOrder, ...], known: Resets) -> None:
+        """Carry out these resets of positions, and deliver no copy that those which are `known` have superseded."""
 
     def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
         """Take in what a person has decided about the record with this id; None: it is there no more."""
@@ -186,6 +192,7 @@ class PolicyController:
         self._lanes, self._known_within = lanes, known_within
         self._log = FollowedLog(instance, clock)
         self.holds.begin(self._log.state.holds)
+        self.resets = ResetKeeper(lanes.reset)
         self._differing = DifferenceLog()
         self._draining = DrainingLevels(settings.names, frozenset(settings.topic_names))
         self._known, self._counted = asyncio.Event(), asyncio.Event()
@@ -335,6 +342,7 @@ class PolicyController:
             self._hear(said, news.live)
         self._log.note_end(live=bool(news.records) and news.live, caught_up=news.caught_up)
         self.holds.take(caught_up=news.caught_up)
+        self.resets.take(news.resets, self._log.state.resets, self._log.now(), caught_up=news.caught_up)
         bad = [said.heard.text for said in news.records if isinstance(said.heard, BadRecord)]
         if bad:
             text = "ignored in the policy topic: %s; the first: %s"
@@ -353,6 +361,7 @@ class PolicyController:
         before = self._log.forget_positions()
         self.obeys = None  # its offsets are those of the log before
         self.holds.begin(self._log.state.holds)
+        self.resets.begin()
         self.own.forget_sent()
         for ident in before.settlements.waiting:
             self._lanes.settle(ident, None)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from confluent_kafka import (
+    OFFSET_BEGINNING,
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     KafkaError,
@@ -63,6 +64,7 @@ from reconsume.topics.policy_record import (
     instance_key,
     render_record,
 )
+from reconsume.topics.position_ranges import RESET, ResetNote, read_resets
 
 TELL_EVERY = 60.0
 """Seconds between two heartbeats, as between two checks of the topics (LOOK_EVERY): a third of the time after which
@@ -239,6 +241,8 @@ class Heartbeat:
                 self._say(f"this instance's subscription cannot be deleted: {failure}")
 
 
+NOTES = 1
+"""The partition of the policy topic where owners note what they have done, in their transactions."""
 POLL = 0.5
 """Seconds of a turn without news. A stop is noticed so late; a record ends a turn at once."""
 LARGE_CLUSTER, LIST_LARGE_EVERY = 20_000, 3_600.0
@@ -282,6 +286,7 @@ class PolicyUpdate(NamedTuple):
     `caught_up`: the topic was read to its end, or does not exist. `live`: the records were written while the thread was
     reading, not before. `begun`: from now on the topic is read from its beginning. `counted`: the log has a heartbeat
     of this instance, or there is no log. `owner`: who reads the group's retries, so that this instance may not.
+    `resets`: what owners have noted of resets, in the second partition of the topic.
     """
 
     records: tuple[ControlRecord, ...]
@@ -291,6 +296,7 @@ class PolicyUpdate(NamedTuple):
     begun: bool = False
     counted: bool = True
     owner: Reader | None = None
+    resets: tuple[ResetNote, ...] = ()
 
 
 class PolicyListener(Protocol):
@@ -399,6 +405,10 @@ class PolicyFollower(ContextThread):
         self._is_stale = False
         """Whether the client has read a former topic of this name."""
         self._end = 0
+        self._is_read, self._are_notes_read = False, True
+        """Whether the control log was read to its end, and what owners have noted, if there is a place for that."""
+        self._has_notes = False
+        """Whether the topic has the partition for what owners note."""
         self._first: tuple[int, int] | None = None
         self._readers = Readers()
         self._owner: Reader | None = None
@@ -480,31 +490,51 @@ class PolicyFollower(ContextThread):
 
     def _take(self, consumer: Consumer, messages: Iterable[Message]) -> None:
         records: list[ControlRecord] = []
-        live, caught_up, any_came = self._live, self._live, False
+        live, any_came, resets = self._live, False, list[ResetNote]()
         for message in messages:
             any_came = True
             error = message.error()
-            if error is None:
+            if message.partition() == NOTES:
+                if error is None:
+                    resets += self._reset_in(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    self._are_notes_read = True
+                else:
+                    self._stumble(consumer, error)
+            elif error is None:
                 offset, (kind, written_at) = message.offset() or 0, message.timestamp()
                 # A time that a writer gave says nothing of now: then a heartbeat is as old as its reading.
                 at = wall() if live and kind != TIMESTAMP_LOG_APPEND_TIME else written_at
                 records.append(control_record(message.key(), message.value(), offset, at))
                 self._hear_reader(records[-1])
                 self._first = self._first or (offset + 1, written_at)
-                caught_up |= offset + 1 >= self._end
+                self._is_read |= offset + 1 >= self._end
             elif error.code() == KafkaError._PARTITION_EOF:
                 # A leader that was elected just now may tell an earlier end than was committed (KIP-207).
-                caught_up |= (message.offset() or 0) >= self._end
+                self._is_read |= (message.offset() or 0) >= self._end
             else:
                 self._stumble(consumer, error)
         if live:
             self._heartbeat.hear(records)
+        caught_up = self._live or (self._is_read and self._are_notes_read)
         self._live |= caught_up and self._reading
         if self._live and not live:
             self._publish()
         if any_came:
-            news = PolicyUpdate(tuple(records), None, caught_up, live, counted=self._is_counted, owner=self._owner)
-            self._listener.on_update(news)
+            counted, owner = self._is_counted, self._owner
+            news = PolicyUpdate(tuple(records), None, caught_up, live, counted=counted, owner=owner)
+            self._listener.on_update(news._replace(resets=tuple(resets)) if resets else news)
+
+    def _reset_in(self, message: Message) -> list[ResetNote]:
+        """Return what an owner has noted of resets; nothing, if it is about something else."""
+        key = message.key()
+        if key is None or not key.startswith(RESET):
+            return []
+        note = read_resets(key, message.value())
+        if isinstance(note, str):
+            self._say(f"ignored in {self._topic}: {note}")
+            return []
+        return [note]
 
     def _hear_reader(self, said: ControlRecord) -> None:
         """Take in a heartbeat, which may be that of a reader next to which this instance may not read."""
@@ -556,12 +586,13 @@ class PolicyFollower(ContextThread):
         there = counts = self._topics.ask(consumer, needed)
         leftover = leftover_levels(self._topics.offsets(consumer), source.names, source.topics, counts, wanted)
         look = TopicSnapshot(frozenset(there), wanted, leftover, awaited)
-        if self._topic in there and (self._gone or (self._reading and self._is_other_log(consumer))):
+        is_grown = self._reading and not self._has_notes and counts.get(self._topic, 0) > NOTES
+        if self._topic in there and (self._gone or is_grown or (self._reading and self._is_other_log(consumer))):
             self._is_stale = True
             return
         begins = self._topic in there and not self._reading
         if begins:
-            self._begin(consumer)
+            self._begin(consumer, has_notes=counts[self._topic] > NOTES)
         elif self._topic not in there:
             self._say(
                 f"{self._topic} is {ABSENT}: each instance applies the retry policy of its configuration, and "
@@ -583,12 +614,16 @@ class PolicyFollower(ContextThread):
         self._say(f"{self._topic} was deleted and created again; it is read from its beginning")
         return True
 
-    def _begin(self, consumer: Consumer) -> None:
+    def _begin(self, consumer: Consumer, *, has_notes: bool) -> None:
         asked = TopicPartition(self._topic, PARTITION)
         begin, self._end = consumer.get_watermark_offsets(asked, timeout=METADATA_WITHIN, cached=False)
         # By number: if asked for "the beginning" before the leader is known, librdkafka asks again after 500 ms.
-        consumer.assign([TopicPartition(self._topic, PARTITION, begin)])
-        self._reading, self._live = True, begin >= self._end
+        places = [TopicPartition(self._topic, PARTITION, begin)]
+        if has_notes:
+            places.append(TopicPartition(self._topic, NOTES, OFFSET_BEGINNING))
+        consumer.assign(places)
+        self._has_notes, self._is_read, self._are_notes_read = has_notes, begin >= self._end, not has_notes
+        self._reading, self._live = True, self._is_read and self._are_notes_read
         self._first = (begin, 0) if begin else None
 
     def _say(self, text: str) -> None:

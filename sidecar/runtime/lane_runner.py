@@ -173,7 +173,8 @@ class LaneRunner:
             self.queues or NoQueues(),
             log_filling,
             delivery.withdraw,
-            notes=self.owner_reader,
+            self.consumer.repeat_takeover,
+            self.owner_reader,
         )
         terms = plan.terms._replace(proves_room=not plan.broadcast)
         self.lane = self.driver.lane = Lane(policy, self._waits, ports, dispatcher, terms)

@@ -18,6 +18,7 @@ from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import AWAY
 from reconsume.sidecar.core.pace.refusals import Refused
 from reconsume.sidecar.core.ports import Delivery
+from reconsume.sidecar.core.position_reset import ResetOrder
 from reconsume.sidecar.delivery.push.batch import BatchPush
 from reconsume.sidecar.delivery.push.pool import Push
 from reconsume.sidecar.group_policy.controller import PolicyController
@@ -40,6 +41,7 @@ from reconsume.topics.policy_record import (
     ReleaseTold,
     SettlementRecord,
 )
+from reconsume.topics.position_ranges import Resets
 from reconsume.topics.removed import removed_role
 
 
@@ -84,6 +86,11 @@ class PolicyTargets:
         """Deliver nothing that these holds keep back, in all lanes."""
         for runner in self.runners:
             runner.lane.hold(holds, now())
+
+    def reset(self, orders: tuple[ResetOrder, ...], known: Resets) -> None:
+        """Carry out these resets of positions, in all lanes, and deliver no copy that earlier ones have superseded."""
+        for runner in self.runners:
+            runner.lane.reset(orders, known, now())
 
     def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
         """Have the owner of a record that waits carry out what a person has decided about it."""

@@ -8,12 +8,14 @@ from typing import Any
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.holds import Holds
+from reconsume.sidecar.core.position_reset import ResetOrder
 from reconsume.sidecar.group_policy.controller import PolicyController
 from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.levels import Undrained
 from reconsume.sidecar.group_policy.settings_keeper import SURE_AFTER_LOOKS
 from reconsume.sidecar.settings.model import Settings
 from reconsume.topics.policy_record import Heard, PolicyHeard, PolicyRecord, SettlementRecord
+from reconsume.topics.position_ranges import Resets
 from tests.support.control_log import said
 
 SETS = ("retry.ladder=[1s]", "retry.levels=[1s, 5s]")
@@ -26,6 +28,7 @@ class Seen:
     def __init__(self, settings: Settings) -> None:
         self.applied: list[tuple[Settings, frozenset[str]]] = []
         self.expects_queues = False
+        self.resets: list[tuple[tuple[ResetOrder, ...], Resets]] = []
         self.desk = PolicyController(
             settings,
             "me",
@@ -42,6 +45,9 @@ class Seen:
 
     def obey(self, holds: Holds) -> None:
         """No test looks."""
+
+    def reset(self, orders: tuple[ResetOrder, ...], known: Resets) -> None:
+        self.resets.append((orders, known))
 
     def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
         """No test looks."""

@@ -18,7 +18,12 @@ END = 8
 def message(offset: int, code: int | None) -> Any:
     error = None if code is None else KafkaError(code)
     return SimpleNamespace(
-        error=lambda: error, offset=lambda: offset, key=lambda: b"k", value=lambda: b"v", timestamp=lambda: (1, 1)
+        error=lambda: error,
+        partition=lambda: 0,
+        offset=lambda: offset,
+        key=lambda: b"k",
+        value=lambda: b"v",
+        timestamp=lambda: (1, 1),
     )
 
 
