@@ -127,7 +127,7 @@ class Lane:
         self.hold_gate = HoldGate(
             partitions, machines.waiting, machines.fetching, lambda: decisions.policy, ordered=is_ordered
         )
-        self.resets = PositionResets(machines, self.ownership, ports.repeat_takeover)
+        self.resets = PositionResets(machines, self.ownership, self.notes.use, ports.repeat_takeover)
         self.notes.resets_read = self.resets.begin
         self.gates = Gates(machines, self.resets, self.hold_gate, dispatcher)
         self._ports, self._dispatcher, self._wanted = ports, dispatcher, options.wanted
@@ -237,7 +237,7 @@ class Lane:
         self.ownership.begin_partitions(grants)
         for grant in grants:
             if grant.partition.topic not in self.ownership.waits:
-                self.resets.begin(grant.partition, grant.resets, now)
+                self.resets.begin(grant.partition, None, now)
         self.notes.begin_partitions([self.partitions[grant.partition] for grant in grants], now)
         if self.queues is not None:
             self.queues.assigned(grants)
@@ -528,7 +528,7 @@ class Lane:
     def committed(self, result: CommitResult, now: Now) -> None:
         """Process the committer's result of the batch in flight."""
         self.results.apply_result(result, now)
-        if self.resets.moving:
+        if self.resets.moving or self.resets.owing:
             self.resets.committed(result, now)
         self._look_at_room(now)  # the copies that Kafka takes now count in the room again
         self._end_turn(now)  # records that were queued behind a dead letter may be delivered

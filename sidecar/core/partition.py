@@ -56,15 +56,13 @@ if TYPE_CHECKING:
 class AssignedPartition(NamedTuple):
     """A partition that was assigned to this sidecar, and where its last owner left off.
 
-    `lost`: how many records of a former log of that name its last owner had begun and not finished. `resets`: those of
-    a main partition, as owners have noted them.
+    `lost`: how many records of a former log of that name its last owner had begun and not finished.
     """
 
     partition: Partition
     epoch: int
     progress: Progress
     lost: int = 0
-    resets: PartitionResets | None = None
 
 
 class FetchedRecords(NamedTuple):
@@ -203,7 +201,7 @@ class Move(NamedTuple):
 class CommitState:
     """What Kafka knows of a partition. `progress`: what was committed last, by this sidecar or by the last owner."""
 
-    __slots__ = ("by_ms", "last_at_ms", "move", "progress", "resets")
+    __slots__ = ("by_ms", "last_at_ms", "move", "progress", "resets", "resets_owed")
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -214,6 +212,8 @@ class CommitState:
         """The greatest timestamp (epoch ms) of what was read of a level; it goes into each commit."""
         self.resets: PartitionResets | None = None
         """The resets of a main partition, whose ranges say in which cycle a record is. Nearly always None."""
+        self.resets_owed: PartitionResets | None = None
+        """What the next commits note of its resets, as the policy topic says something else; nearly always None."""
         self.move: Move | None = None
         """What the next commit moves the position to (`position_reset.py`); nothing else of it is committed then."""
 
@@ -524,7 +524,7 @@ class PartitionState:
         )
         if self.suspicion is not None:
             progress = self.suspicion.with_crash_state(progress)
-        return PartitionCommit(self.epoch, progress, self.kind.under)
+        return PartitionCommit(self.epoch, progress, self.kind.under, self.commit.resets_owed)
 
     def _has_notes(self, next_offset: int) -> bool:
         """Return whether a new owner must read notes, if progress is at `next_offset`."""

@@ -54,6 +54,8 @@ HEARD_WITHIN_MS = 2_000
 """ms within which every instance has read a request."""
 RETRIES_WAIT_MS = 30_000
 """ms for which retries wait for the range of a reset: an owner may be away for longer."""
+REFUSED_FOR_MS = 5_000
+"""ms after which an owner tries again whose note Kafka has refused."""
 VALID_MS = 3_600_000
 """ms after which a request that was not carried out has no effect."""
 RESETS = "resets"
@@ -78,13 +80,20 @@ class ResetOrder(NamedTuple):
 
 
 class PositionResets:
-    """The resets of one lane. `repeat_takeover`: has the consumer take partitions over again, at their progress.
+    """The resets of one lane.
+
+    `use_notes`: has notes go with the next batches (`notes.py`). `repeat_takeover`: has the consumer take partitions
+    over again, at their progress.
 
     Invariants: what is moved is closing; once its move is made, nothing of it is in flight, or on its way into Kafka.
     """
 
     def __init__(
-        self, machines: Machines, ownership: Ownership, repeat_takeover: Callable[[Collection[Partition]], None]
+        self,
+        machines: Machines,
+        ownership: Ownership,
+        use_notes: Callable[[], None],
+        repeat_takeover: Callable[[Collection[Partition]], None],
     ) -> None:
         self.in_force = False
         """Whether copies are to be looked at: asked for each retry."""
@@ -103,7 +112,12 @@ class PositionResets:
         """When each open request was heard of first (steady ms)."""
         self._awaited: dict[Partition, int] = {}
         """The main partitions whose retries wait for a range, each with the steady ms until when."""
-        self._machines, self._ownership, self._repeat_takeover = machines, ownership, repeat_takeover
+        self.owing: set[Partition] = set()
+        """The main partitions of which the policy topic says something else than is true."""
+        self._not_before_ms = -NEVER
+        """Until when nothing is moved, as Kafka has refused a note (steady ms)."""
+        self._machines, self._ownership = machines, ownership
+        self._use_notes, self._repeat_takeover = use_notes, repeat_takeover
 
     # --- what is heard ----------------------------------------------------------------------------------------------
 
@@ -131,14 +145,27 @@ class PositionResets:
         """Take in resets of a partition, unless they are older than those that are known, or of another topic."""
         partition, before = self._machines.partitions.get(source), self.known.get(source)
         log = None if partition is None else partition.commit.progress.log
-        if log is not None and resets.topic != log.topic:
+        if partition is not None and log is not None and resets.topic != log.topic:
             # A recreated topic has had no reset: its copies must not end by those of the former one.
             self.known.pop(source, None)
+            self._owe(partition, PartitionResets(log.topic))
             return
         if before is None or before.topic != resets.topic or resets.last_reset not in before.resets[:-1]:
             self.known[source] = before = resets
         if partition is not None:
             partition.commit.resets = before
+
+    def rewrite(self) -> None:
+        """Note the resets of the lane's partitions once more: the policy topic was recreated."""
+        for partition in self._machines.partitions.values():
+            if partition.commit.resets is not None and not partition.closing:
+                self._owe(partition, partition.commit.resets)
+
+    def _owe(self, partition: PartitionState, resets: PartitionResets) -> None:
+        partition.commit.resets_owed = resets
+        self.owing.add(partition.source)
+        self._use_notes()
+        self._machines.commits.at_once(partition)
 
     def _look_for_ranges(self, now: Now) -> None:
         """Let retries wait whose range may come, and others go that waited."""
@@ -209,7 +236,10 @@ class PositionResets:
 
     def _may_move(self, partition: PartitionState, order: ResetOrder, now: Now) -> bool:
         log, known = partition.commit.progress.log, partition.commit.resets
+        notes = partition.offsets.notes
         if log is None or log.topic != order.topic or now.wall_ms >= order.until_ms:
+            return False
+        if now.steady_ms < self._not_before_ms or (notes is not None and notes.is_unread):
             return False
         if known is None:
             return not order.based_on
@@ -229,18 +259,27 @@ class PositionResets:
             self._begin_again(partition.source)  # it was withdrawn, or is void
         else:
             partition.commit.move = move_of(partition, order, now.wall_ms)
+            self._use_notes()
             commits.at_once(partition)
 
     def committed(self, result: CommitResult, now: Now) -> None:
-        """Take partitions over again whose move is in Kafka."""
-        for source in list(self.moving):
+        """Take partitions over again whose move is in Kafka, or cannot be noted there now."""
+        if result.notes_refused:
+            self._not_before_ms = now.steady_ms + REFUSED_FOR_MS
+        for source in [*self.moving, *self.owing]:
             partition, share = self._machines.partitions.get(source), result.batch.commits.get(source)
-            move = None if partition is None else partition.commit.move
-            if partition is None or move is None or share is None or not result.committed:
+            if partition is None or share is None or share.epoch != partition.epoch or share.resets is None:
                 continue
-            if share.epoch == partition.epoch and share.resets == move.resets:
+            move = partition.commit.move
+            if move is None:
+                partition.commit.resets_owed = None if result.committed else partition.commit.resets_owed
+            elif result.committed and share.resets == move.resets:
                 self.known[source] = move.resets
                 self._begin_again(source)
+            elif result.notes_refused:
+                self._begin_again(source)
+        partitions = self._machines.partitions
+        self.owing = {one for one in self.owing if one in partitions and partitions[one].commit.resets_owed is not None}
         self._look_for_ranges(now)
 
     def _begin_again(self, source: Partition) -> None:

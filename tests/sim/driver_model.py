@@ -29,7 +29,6 @@ class DriverModel:
     def assigned(self, grants: Sequence[AssignedPartition]) -> None:
         """Partitions are ours now."""
         self.world.granted(self, grants)
-        grants = [self.world.resetting.noted(grant) for grant in grants]
         self.on_loop(partial(self._assigned, grants))
 
     def _assigned(self, grants: Sequence[AssignedPartition]) -> None:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconsume.sidecar.core.commit_batch import CommitBatch
-from reconsume.sidecar.core.partition import AssignedPartition
 from reconsume.sidecar.core.position_reset import VALID_MS, ResetOrder
 from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.core.record import Partition
@@ -73,12 +72,6 @@ class ResetModel:
     def told(self) -> tuple[tuple[ResetOrder, ...], dict[Partition, PartitionResets]]:
         """What the policy topic says."""
         return tuple(self.resets), dict(self.noted_resets)
-
-    def noted(self, grant: AssignedPartition) -> AssignedPartition:
-        """A partition that begins, with what its owners have noted: its progress says whether that is to be read."""
-        if not grant.progress.notes:
-            return grant
-        return grant._replace(resets=self.noted_resets.get(grant.partition))
 
     def committed(self, batch: CommitBatch) -> None:
         """Take in what is noted in a transaction."""
