@@ -104,9 +104,12 @@ def is_superseded(resets: Resets, record_id: str, cycle: int) -> bool:
     """
     if not resets:
         return False
-    topic, number, offset = record_id.rsplit(":", 2)
-    known = resets.get(Partition(topic, int(number)))
-    return known is not None and known.cycle_of(int(offset)) > cycle
+    try:
+        topic, number, offset = record_id.rsplit(":", 2)
+        known = resets.get(Partition(topic, int(number)))
+        return known is not None and known.cycle_of(int(offset)) > cycle
+    except ValueError:  # the id is of an event or a row, where any text may be
+        return False
 
 
 def reset_key(partition: Partition) -> bytes:

@@ -116,13 +116,15 @@ class ResetLog:
     def __init__(self, log: ControlLog) -> None:
         self.resets: dict[Partition, PartitionResets] = {}
         """Whatever topic of the name they are about: `of_present` compares."""
-        self._log, self._next = log, 0
+        self._log, self._next, self._is_there = log, 0, False
 
     def read_on(self, within: float = ANSWER_SECONDS) -> None:
-        """Read what was written since the last call. Raises BrokerError."""
+        """Read what was written since the last call. Raises BrokerError, and DeniedError if a right is missing."""
         policy = self._log.names.policy
-        topic = self._log.cluster.existing([policy]).get(policy)
-        if topic is None or topic.partitions <= OWNERS_PARTITION:
+        if not self._is_there:
+            topic = self._log.cluster.existing([policy]).get(policy)
+            self._is_there = topic is not None and topic.partitions > OWNERS_PARTITION
+        if not self._is_there:
             return
         for message in self._log.messages(self._next, within, OWNERS_PARTITION):
             self._next = (message.offset() or 0) + 1

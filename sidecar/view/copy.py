@@ -37,6 +37,7 @@ from reconsume.topics.attempt import attempt_of
 from reconsume.topics.events import RANKS, Event, Order, State, order
 from reconsume.topics.fold import sums_of
 from reconsume.topics.names import Kind
+from reconsume.topics.position_ranges import Resets, is_superseded
 from reconsume.topics.retry_headers import LARGEST_COUNT
 from reconsume.topics.view_record import COUNTED, Forgotten, ViewRow, encode_row
 
@@ -97,6 +98,13 @@ ADD_SUMS = f"""
 INSERT INTO sums VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (minute, topic, level, reason) DO UPDATE SET
     {", ".join(f"{name} = min({name} + excluded.{name}, {LARGEST_COUNT})" for name in COUNTED)}
+"""
+SUPERSEDED = "SUPERSEDED"
+"""The state of a row whose record a reset has had delivered again since. Its JSON keeps the state of the event, and has
+`"superseded": true`. It is no row of a level, and not due."""
+SUPERSEDE = f"""
+UPDATE message SET state = '{SUPERSEDED}', level = NULL, due = 0, value = flagged(value)
+WHERE topic = ? AND state <> '{SUPERSEDED}' AND is_superseded(id, cycle)
 """
 BYTES = " + ".join(f"length(CAST({name} AS BLOB))" for name in ("topic", "level", "reason"))
 SUMS_SIZE = f"SELECT count(*), coalesce(sum({BYTES}), 0) FROM sums"
@@ -222,6 +230,9 @@ class ViewCopy:
         self._lock, self._temporary, self._bound = lock, temporary, bound
         self._connection = connect(path, group)
         self._inode = path.stat().st_ino
+        self._connection.create_function("flagged", 1, flagged, deterministic=True)
+        self._connection.create_function("is_superseded", 2, self._is_superseded)
+        self._resets: Resets = {}
         self._count_records()
         self._count_sums()
 
@@ -334,8 +345,27 @@ class ViewCopy:
                 self._records += len(new) - len(refused)
             else:
                 self._records, self._is_estimate = self._records + len(greatest), True
-            run.executemany(PUT_ROW, map(_values_of_row, greatest.values()))
+            run.executemany(PUT_ROW, map(self._values_of_row, greatest.values()))
         return left_out
+
+    def _values_of_row(self, read: RowRead) -> tuple[object, ...]:
+        row = read.row
+        is_old = bool(self._resets) and is_superseded(self._resets, row.id, row.cycle)
+        return (
+            row.id,
+            *((SUPERSEDED, None) if is_old else (str(row.state), row.level)),
+            row.topic,
+            row.reason,
+            0 if is_old else row.due,
+            row.last_failed_at,
+            *attempt_of(row),
+            RANKS[row.state],
+            row.at,
+            read.tie,
+            read.offset,
+            read.written,
+            flagged(encode_row(row)) if is_old else encode_row(row),
+        )
 
     def _new_of(self, run: sqlite3.Connection, keys: list[str]) -> list[str]:
         """Return the records that are not in the copy."""
@@ -376,14 +406,27 @@ class ViewCopy:
             self._note(SUMS_BEGIN, begin)
         self._count_sums()
 
+    def supersede(self, resets: Resets) -> None:
+        """Note which rows resets have superseded, now and from now on. `resets`: of the topics as they are now."""
+        if resets == self._resets:
+            return
+        self._resets = resets
+        with self._transaction() as run:
+            run.executemany(SUPERSEDE, [(topic,) for topic in sorted({source.topic for source in resets})])
+
+    def _is_superseded(self, ident: str, cycle: int) -> bool:
+        return is_superseded(self._resets, ident, cycle)
+
     def make_room(self) -> None:
         """Delete the oldest of the done records, if it is tight. Those that wait or are dead are what it is for."""
         self._count_records()
         if not self.is_tight:
             return
-        oldest = "SELECT number FROM message WHERE state = ? ORDER BY written LIMIT ?"
+        oldest = "SELECT number FROM message WHERE state IN (?, ?) ORDER BY written LIMIT ?"
         with self._transaction() as run:
-            done = run.execute(f"DELETE FROM message WHERE number IN ({oldest})", (State.COMMIT, self._bound.step))
+            done = run.execute(
+                f"DELETE FROM message WHERE number IN ({oldest})", (State.COMMIT, SUPERSEDED, self._bound.step)
+            )
             if done.rowcount:
                 self._note(GIVEN_UP, self.missing.done + done.rowcount)
         self._count_records()
@@ -445,24 +488,9 @@ def _order_of_row(read: RowRead) -> tuple[Order, int, int]:
     return order(read.row), read.tie, read.offset
 
 
-def _values_of_row(read: RowRead) -> tuple[object, ...]:
-    row = read.row
-    return (
-        row.id,
-        str(row.state),
-        row.level,
-        row.topic,
-        row.reason,
-        row.due,
-        row.last_failed_at,
-        *attempt_of(row),
-        RANKS[row.state],
-        row.at,
-        read.tie,
-        read.offset,
-        read.written,
-        encode_row(row),
-    )
+def flagged(value: bytes) -> bytes:
+    """Return the JSON of a row with `"superseded": true` at its end."""
+    return value[:-1] + b',"superseded":true}'
 
 
 def _bytes_of_sums(sums: Sequence[tuple[Any, ...]]) -> int:

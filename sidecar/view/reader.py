@@ -24,8 +24,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.errors import BrokerError, ContractError
+from reconsume.sidecar.group_policy.control_log import ControlLog, ResetLog
 from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster, CommittedOffsets
+from reconsume.sidecar.kafka.admin.connection import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, unled_text
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
 from reconsume.sidecar.kafka.clients import make_client
@@ -159,6 +161,9 @@ class ViewReader:
         self._cluster = Cluster(kafka)
         self._log = PartitionReader(view_config(kafka, names.retry_group, client))
         self._job = CommittedOffsets(self._cluster, names.view_group) if spark else None
+        self._resets = ResetLog(ControlLog(kafka, names, client, self._cluster))
+        self._unknown_resets = ""
+        """Why it is not known what resets have superseded; empty if it is."""
         self._survey = Survey({}, {}, 0)
         self._checked: Checked | None = None
         self._times = Timetable(check_every)
@@ -212,7 +217,8 @@ class ViewReader:
         missing = self.copy.missing
         lacks = (shortfall(missing, self._survey.skipped if folds else 0), sums_shortfall(missing))
         events = self._survey.topics.get(self._names.events)
-        return "; ".join(filter(None, [*lacks, unled_text([events] if events is not None else [])]))
+        unled = unled_text([events] if events is not None else [])
+        return "; ".join(filter(None, [*lacks, unled, self._unknown_resets]))
 
     # --- looking around ----------------------------------------------------------------------------------------------
 
@@ -256,7 +262,16 @@ class ViewReader:
         self.decoder.gaps.find({partition: begins[partition] for partition in events}, stored)
         self._log.assign({partition: max(begin, stored.get(partition, begin)) for partition, begin in begins.items()})
 
+    def _look_at_resets(self) -> None:
+        try:
+            self._resets.read_on()
+        except DeniedError as denied:
+            self._unknown_resets = f"which records resets have had delivered again is not known: {denied}"
+            return
+        self.copy.supersede(self._resets.of_present())
+
     def _ask_for_ends(self) -> None:
+        self._look_at_resets()
         as_of = now().wall_ms
         topics, kinds = self._survey.topics, self.decoder.kinds
         if self._job is not None and self._names.view in topics:

@@ -71,6 +71,8 @@ def for_people(row: Row, form: Format, retried: Retried | None = None) -> Row:
     if form is not Format.TABLE:
         return row
     people = {key: shown(row, key) for key in row}
+    if row.get("superseded"):
+        return people | {"state": "SUPERSEDED", "level": None, "due": ""}
     if retried is None or row.get("state") != State.WAITING_RETRY or row.get("level") is not None:
         return people
     if (one := tried_of(row, retried)) is None:

@@ -15,7 +15,6 @@ from reconsume.topics.names import Kind
 from reconsume.topics.position_ranges import PartitionResets, ResetRange
 from tests.flow.conftest import FreshGroup
 from tests.flow.operations.audit_plants import Done, Planter, commit
-from tests.flow.operations.audit_violations import LATE
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.reset_notes import note_resets, topic_id
 from tests.support.kafka.topic_io import Row, dump
@@ -40,7 +39,7 @@ class Superseded(NamedTuple):
 def dies(by: Planter, row: Row, cycle: int = 0) -> None:
     life = replace(by.life(row, 0), cycle=cycle)
     by.dead(row, life)
-    by.event(life, State.DLQ, LATE)
+    by.event(life, State.DLQ)
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +91,18 @@ def test_a_dead_letter_that_is_superseded_cannot_be_dismissed(superseded: Supers
     )
     assert refused.exit_code == 1
     assert "a reset has had the record delivered again" in " ".join(refused.stderr.split())
+
+
+def test_a_view_does_not_count_what_is_superseded_among_what_waits(superseded: Superseded, tmp_path: Path) -> None:
+    waiting = rows_of(superseded, tmp_path, "retries", "list")
+    assert [row["id"] for row in waiting] == []
+    rows = {row["id"]: row for row in rows_of(superseded, tmp_path, "retries", "list", "--state", "all")}
+    assert {ident: row.get("superseded", False) for ident, row in rows.items()} == {
+        superseded.died: True,
+        superseded.waits: True,
+        superseded.died_again: False,
+        superseded.beside: False,
+    }
 
 
 def test_an_audit_calls_nothing_torn_that_a_reset_has_undone(superseded: Superseded, tmp_path: Path) -> None:

@@ -34,6 +34,11 @@ def test_a_copy_of_an_older_cycle_than_its_range_is_superseded_and_no_other() ->
     assert not is_superseded({}, "or.d-ers:3:25", 0)
 
 
+@pytest.mark.parametrize("name", ["", "or.d-ers", "or.d-ers:3", "or.d-ers:x:25", "or.d-ers:3:y"])
+def test_what_names_no_record_is_never_superseded(name: str) -> None:
+    assert not is_superseded({ORDERS: BOTH}, name, 0)
+
+
 def test_a_range_inside_a_later_one_and_one_of_forty_days_ago_are_left_out() -> None:
     later = ResetRange(5, 40, 3, 3_000)
     assert BOTH.with_range(later) == (later,)
