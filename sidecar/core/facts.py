@@ -208,6 +208,8 @@ class ShownLane:
         first = queue.offsets.first
         if self._queues is not None and self._queues.held_heads(queue):
             kept = Waiting(first, NotDelivered.HELD)
+        elif kept is None and facts.blocked_keys > facts.parked_keys:
+            kept = Waiting(first, NotDelivered.NOT_DUE)
         if facts.due_ms < now.steady_ms:
             due_ms = now.wall_ms - (now.steady_ms - facts.due_ms)
             reason = NotDelivered.UNREAD if oldest is None else oldest.reason

@@ -21,7 +21,7 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import PartitionStatus, statuses
 from reconsume.topics.position_ranges import PartitionResets, ResetRange
 from tests.sim import samples
-from tests.sim.ladder_rig import LadderRig, rules, waiting
+from tests.sim.ladder_rig import QUEUE, LadderRig, rules, waiting
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, record
 from tests.sim.suspect_rigs import died, taken_up
@@ -293,6 +293,17 @@ def test_what_a_refused_partition_does_not_keep_in_memory_is_refused_with_it() -
     rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
     facts = rig.lane.shown.facts(rig.now).partitions[ORDERS]
     assert facts.unread.reason is NotDelivered.REFUSED
+
+
+def test_a_queue_of_which_no_head_is_due_says_so() -> None:
+    rig = LadderRig()
+    rig.begin(Progress(100))
+    rig.put(waiting(3, due_in=60_000))
+    rig.open()
+    rig.look()
+    ages, facts = Ages(), rig.lane.shown.facts(rig.now)
+    queue, _ = statuses(facts, ages.waits(facts, rig.now), rig.now)
+    assert (queue.topic, queue.not_delivered, queue.undelivered_for) == (QUEUE.topic, NotDelivered.NOT_DUE, 0)
 
 
 def test_what_is_held_is_told_before_what_is_not_due() -> None:
