@@ -156,7 +156,7 @@ def event_of(retry_state: RetryState, state: State, level: int | None, *, group:
     `level`: the delay (ms) of the level where the record waits. The counts are those that the headers carry. What a
     reader takes for `last_failed_at` and `retries` in any case is left out.
     """
-    topic, partition, offset = retry_state.id.rsplit(":", 2)
+    _, partition, offset = retry_state.id.rsplit(":", 2)
     most, failed_at = retry_state.most_times, retry_state.last_failed_at
     if failed_at == (at if state in FAILURES else retry_state.first_failed_at):
         failed_at = 0  # what a reader takes it for in any case
@@ -170,7 +170,7 @@ def event_of(retry_state: RetryState, state: State, level: int | None, *, group:
         due=retry_state.due_at,
         at=at,
         reason=reason_class(retry_state.reason),
-        topic=topic,
+        topic=retry_state.topic,
         partition=int(partition),
         offset=int(offset),
         timestamp=retry_state.timestamp,

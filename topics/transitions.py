@@ -261,13 +261,13 @@ def dead_letter_unreadable(record: ReadRecord, now: int) -> DeadLetter:
     """Return the dead letter for a record that may not be delivered: its headers are broken or unreadable (contract
     3.6, 3.7).
 
-    Its id is its own partition and offset, its topic is the one it was read from, and its count is 0: nothing in its
-    headers can be trusted.
+    Its id is its own partition and offset, its topic is the one it was read from, or the one that is drained into, and
+    its count is 0: nothing in its headers can be trusted.
     """
     topic, number = record.source
     state = RetryState(
         id=f"{topic}:{number}:{record.offset}",
-        topic=topic,
+        topic=topic_of(record),
         due_at=now,
         timestamp=record.timestamp,
         first_failed_at=now,

@@ -122,6 +122,7 @@ def terms_of(settings: Settings, survey: Survey, known: Known, ask: AuditRequest
         foreign=bool(settings.retry.understand),
         compacted=frozenset(name for name, config in survey.configs.items() if "compact" in config["cleanup.policy"]),
         mains=frozenset(settings.topic_names),
+        drains=settings.drains,
         compare=ask.compare,
         in_flight=max(IN_FLIGHT_MS, 2 * settings.deliver.timeout),
     )

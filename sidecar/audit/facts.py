@@ -179,6 +179,8 @@ class Terms(msgspec.Struct, frozen=True):
     compacted: frozenset[str] = frozenset()
     mains: frozenset[str] = frozenset()
     """The main topics. If empty, any topic may be one."""
+    drains: Mapping[str, str] = {}
+    """The main topic of each drained topic."""
     compare: bool = True
     """Whether the main topics were read."""
     resets: Resets = {}

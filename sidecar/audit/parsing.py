@@ -147,9 +147,9 @@ def event_fact(row: TopicRecord, group: str, later: bool) -> Fact:
         return bad_fact(row, event.text, later)
     if event.group != group:
         return bad_fact(row, f"the event is of group {event.group[:60]!r}", later)
-    own = f"{event.topic}:{event.partition}:{event.offset}"
-    if event.id != own or ID.fullmatch(own.encode()) is None:
-        return bad_fact(row, f"the id {event.id[:300]!r} is not its topic, partition and offset", later)
+    is_of_place = event.id.endswith(f":{event.partition}:{event.offset}")
+    if not is_of_place or ID.fullmatch(event.id.encode()) is None:
+        return bad_fact(row, f"the id {event.id[:300]!r} does not end with its partition and offset", later)
     if row.key != event.id.encode():
         return bad_fact(row, f"the key {(row.key or b'')[:300]!r} is not its id {event.id[:300]!r}", later)
     return Fact(

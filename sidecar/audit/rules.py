@@ -280,7 +280,8 @@ def no_copy(history: RecordHistory, terms: Terms) -> Findings:
 
 def topic_of(told: Fact, terms: Terms) -> str | None:
     """Return the topic to which an event's copy was written; None if the group does not have the level."""
-    main, level, state = told.id.rsplit(":", 2)[0], told.level, told.state
+    source, level, state = told.id.rsplit(":", 2)[0], told.level, told.state
+    main = terms.drains.get(source, source)
     if level is None:
         queue = terms.names.ordered(main)
         return queue if queue in terms.delays and state == State.WAITING_RETRY else terms.names.ready

@@ -71,6 +71,7 @@ def explain(
     main = mains[0] if topic is None else topic
     if main not in mains:
         raise typer.BadParameter(not_ours(main, mains))
+    main = settings.drains.get(main, main)
     from reconsume.sidecar.cli import failure_classes as classes  # it knows the deliveries, which are slow to load
 
     policy = replace(build_policy(settings, ""), jitter=0)

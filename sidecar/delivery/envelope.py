@@ -40,10 +40,8 @@ class Letter(msgspec.Struct, gc=False):
 
 def origin(record: Record) -> tuple[int, int]:
     """Return partition and offset of the first copy, from its id `topic:partition:offset`; else the present ones."""
-    _, _, rest = (
-        record.id.rpartition(record.retry_state.topic + ":") if record.retry_state is not None else ("", "", "")
-    )
-    partition, _, offset = rest.partition(":")
+    source, _, offset = ("" if record.retry_state is None else record.id).rpartition(":")
+    partition = source.rpartition(":")[2]
     if partition.isdecimal() and offset.isdecimal() and partition.isascii() and offset.isascii():
         return int(partition), int(offset)
     return record.source.number, record.offset

@@ -74,7 +74,7 @@ def local_checks(settings: Settings, *, deliver: bool = False, record: str | Non
         return checks
     checks.append(Check("service", lambda: service(settings.deliver)))
     if deliver:
-        paths = len({topic.path for topic in settings.topics})
+        paths = len({topic.path for topic in settings.topics if topic.drains is None})
         checks.append(Check("delivery", lambda: delivered_to_each(settings, record), 25.0 * paths))
     return checks
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from confluent_kafka import Message
+from msgspec.structs import replace
 
 from reconsume.sidecar.clock import now, wall
 from reconsume.sidecar.core.counters import MOST_STRAYS
@@ -46,8 +47,9 @@ def to_record(message: Message, source: Partition, epoch: int, reading: Reading 
     if timestamp < 0:  # −1: none; or before 1970. A copy has no other form for it than 0
         timestamp = 0
     assert offset is not None  # a consumed message has one
-    if reading is not None and headers is not None:
-        retry_state, fault = reading(headers, source, offset, timestamp)
+    if reading is not None:
+        retry_state, why = reading(headers or [], source, offset, timestamp)
+        fault = fault or why
     key, value = message.key(), message.value()
     weight = weight_of(key, value, headers, retry_state)
     return Record(source, offset, epoch, timestamp, key, value, headers, retry_state, fault, weight)
@@ -85,18 +87,23 @@ def elsewhere_of(headers: Headers, here: str) -> str:
     return "" if there == here else f"{RETRY_TOPIC} is {there[:249]!r}, and the copy lies in {here}"
 
 
-def foreign_reading_of(understand: tuple[str, ...]) -> Reading | None:
-    """Return the function that reads the retry headers of other systems on main topics.
+def main_reading_of(understand: tuple[str, ...], drains: Mapping[str, str]) -> Reading | None:
+    """Return the function that reads main topics: `understand` names the systems whose retry headers count.
 
-    None, which costs nothing, if none are read.
+    `drains`: the main topic of each drained topic. None, which costs nothing, if no header and no topic has a meaning.
     """
-    if not understand:
+    if not understand and not drains:
         return None
 
     def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[RetryState | None, str]:
         foreign = read_foreign(headers, understand)
-        retry_state = None if foreign is None else foreign_life(foreign, (*source, offset), timestamp, now().wall_ms)
-        return retry_state, ""
+        state = None if foreign is None else foreign_life(foreign, (*source, offset), timestamp, now().wall_ms)
+        topic = drains.get(source.topic)
+        if topic is None:
+            return state, ""
+        if state is None:
+            return RetryState(f"{source.topic}:{source.number}:{offset}", topic, timestamp=timestamp), ""
+        return replace(state, topic=topic), ""
 
     return read
 

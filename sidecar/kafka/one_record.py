@@ -10,14 +10,17 @@ from reconsume.sidecar.hints import not_ours
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Span
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
-from reconsume.sidecar.kafka.messages import to_record
+from reconsume.sidecar.kafka.messages import main_reading_of, to_record
 from reconsume.sidecar.kafka.scan import Bounds, ScanClient
 
 CLIENT = "reconsume-one-record"
 
 
-def read_main_record(kafka: Mapping[str, str], group: str, topics: Sequence[str], ident: str) -> Record:
-    """Return the record `topic:partition:offset`. `topics`: the main topics of the group.
+def read_main_record(
+    kafka: Mapping[str, str], group: str, topics: Sequence[str], ident: str, drains: Mapping[str, str]
+) -> Record:
+    """Return the record `topic:partition:offset`. `topics`: the main topics of the group; `drains`: those of drained
+    topics.
 
     Raises RecordError if there is no such record, BrokerError if Kafka does not answer.
     """
@@ -34,5 +37,5 @@ def read_main_record(kafka: Mapping[str, str], group: str, topics: Sequence[str]
     with ScanClient(kafka, group, CLIENT) as client:
         for message in client.scan({source: Span(offset, offset + 1)}, Bounds(ANSWER_SECONDS), expected=ident):
             if message.offset() == offset:
-                return to_record(message, source, 0, None)
+                return to_record(message, source, 0, main_reading_of((), drains))
     raise RecordError(f"there is no record {ident}: at this offset the log has none")

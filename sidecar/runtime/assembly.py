@@ -107,7 +107,8 @@ def main_plan(settings: Settings) -> LaneSpec:
     weight = 100 - settings.retry.share
     terms = LaneOptions(settings.deliver.buffer_memory, settings.order_by, wanted_of(settings), weight=weight)
     understand, lock = settings.retry.understand, settings.release_wait / 1000
-    return LaneSpec("main", settings.group, settings.topic_names, {}, settings.start, lock, terms, understand)
+    subscribed = settings.group, settings.topic_names
+    return LaneSpec("main", *subscribed, {}, settings.start, lock, terms, understand, settings.drains)
 
 
 def broadcast_plan(settings: Settings) -> LaneSpec:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.ages import Wait
@@ -36,7 +36,7 @@ from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
 from reconsume.sidecar.kafka.consumer.log_ids import KafkaLogIds
 from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
 from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
-from reconsume.sidecar.kafka.messages import foreign_reading_of, queue_reading_of, reading_of
+from reconsume.sidecar.kafka.messages import main_reading_of, queue_reading_of, reading_of
 from reconsume.sidecar.kafka.owner_reader import OwnerReader
 from reconsume.sidecar.kafka.queues.queue_thread import QueueHelp, QueueThread
 from reconsume.sidecar.kafka.restart_cause import AskRestart, no_restart
@@ -59,7 +59,8 @@ class LaneSpec:
     """The task of one lane.
 
     `waits`: its topics and their delays in ms; empty for main topics. On main topics the retry headers of the systems
-    in `understand` are read. `terms`: which records the lane takes, and how many of them.
+    in `understand` are read; `drains`: the main topic of each drained one. `terms`: which records the lane takes, and
+    how many of them.
     """
 
     name: str
@@ -70,6 +71,7 @@ class LaneSpec:
     lock_timeout: float
     terms: LaneOptions
     understand: tuple[str, ...] = ()
+    drains: Mapping[str, str] = field(default_factory=dict)
     broadcast: bool = False
     """Whether it reads all partitions, whichever other instances read them, and keeps nothing. `group` never has a
     member or an offset."""
@@ -137,7 +139,7 @@ class LaneRunner:
             plan.topics,
             self.driver,
             self.assignment,
-            reading_of(policy) if plan.waits else foreign_reading_of(plan.understand),
+            reading_of(policy) if plan.waits else main_reading_of(plan.understand, plan.drains),
             credentials,
             min(HEAVY, plan.terms.room // HAND_OVER_SHARE),
             ask_restart,

@@ -104,7 +104,7 @@ def retry_calls(
     settings: Settings, policy: Callable[[], Policy], post_writer: PostWriter, counters: LaneCounters
 ) -> list[Call]:
     """Return the API call by which a service posts records that it could not handle."""
-    return retry_routes(FailurePosts(policy, settings.retry.understand, post_writer, counters, now))
+    return retry_routes(FailurePosts(policy, settings.retry.understand, settings.drains, post_writer, counters, now))
 
 
 def pull_calls(settings: Settings, delivery: Delivery, outputs: OutputTopics | None) -> list[Call]:

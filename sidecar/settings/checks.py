@@ -73,6 +73,8 @@ IN_DELIVERIES = (
 """Settings that apply only where the sidecar delivers."""
 OF_TOPIC_REQUESTS = ("path", "timeout", "concurrency", "content_type")
 """What a topic may have of its own that is for requests to the service."""
+OF_MAIN_TOPIC = ("tags", *OF_TOPIC_REQUESTS, "rate")
+"""What a drained topic has from its main topic."""
 NO_RELAY = "has no effect in relay mode, where the service reads Kafka itself; leave it out"
 NO_SPARK = "has no effect in mode spark, where no sidecar delivers; leave it out"
 NO_RETRIES = "has no effect in broadcast mode, which retries nothing; leave it out"
@@ -247,6 +249,38 @@ def topics_have_effect(settings: Settings) -> Iterator[Fault]:
                 yield Fault(("topics", number, name), text, has_value=False)
         if deliver.mode == "relay" and topic.tags != "*":
             yield Fault(("topics", number, "tags"), NO_RELAY, topic.tags)
+
+
+@check("topics", "deliver.order", "deliver.mode")
+def drains_can_be_kept(settings: Settings) -> Iterator[Fault]:
+    """Yield a fault for each topic that cannot be drained as it says, and for what such a topic may not have."""
+    for number, topic in enumerate(settings.topics):
+        if topic.drains is None:
+            continue
+        if text := drain_fault(settings, topic.name, topic.drains):
+            yield Fault(("topics", number, "drains"), text, topic.drains)
+            continue
+        for name in OF_MAIN_TOPIC:
+            if getattr(topic, name) not in (None, "*"):
+                text = f"is that of {topic.drains}, into which this topic is drained; leave it out"
+                yield Fault(("topics", number, name), text, has_value=False)
+
+
+def drain_fault(settings: Settings, name: str, into: str) -> str:
+    """Return why the topic `name` cannot be drained into another one; empty if it can."""
+    if into == name:
+        return "is the topic itself; name its main topic"
+    if into not in settings.topic_names:
+        return "is not in topics; add it there, or name the main topic of these records"
+    if into in settings.drains:
+        return f"is itself drained into {settings.drains[into]}; name that one"
+    if settings.deliver.order != "none":
+        return (
+            "has records whose order deliver.order cannot keep: they were waiting elsewhere; leave drains or order out"
+        )
+    if settings.deliver.mode == "spark":
+        return "is for sidecars: Spark queries take each topic for itself; leave it out"
+    return ""
 
 
 @check("deliver.url", "deliver.health_url", "deliver.allow_remote")

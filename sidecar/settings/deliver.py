@@ -130,6 +130,14 @@ class Subscription(Section):
         ),
         TAGS,
     )
+    drains: str | None = setting(
+        None,
+        (
+            "The main topic whose retry topic of another system this is: its records have topic, path, rate and rules "
+            "of that one, and this entry has nothing of its own."
+        ),
+        TOPIC.or_null(),
+    )
     path: str | None = setting(
         None,
         "Replaces the path and query of `deliver.url` for its records.",

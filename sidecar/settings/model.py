@@ -59,8 +59,8 @@ class Settings(Section):
     topics: tuple[Subscription, ...] = setting(
         REQUIRED,
         (
-            "The main topics, each by its name or as {name, tags, path, timeout, concurrency, rate}: what an entry has "
-            "of its own holds for the topic's retries and redrives too."
+            "The main topics, each by its name or as {name, tags, drains, path, timeout, concurrency, rate}: what an "
+            "entry has of its own holds for the topic's retries and redrives too."
         ),
         SUBSCRIPTIONS,
     )
@@ -149,6 +149,11 @@ class Settings(Section):
     def topic_names(self) -> tuple[str, ...]:
         """The names of the main topics."""
         return tuple(topic.name for topic in self.topics)
+
+    @functools.cached_property
+    def drains(self) -> dict[str, str]:
+        """The main topic of each drained topic: its records count as records of that one."""
+        return {topic.name: topic.drains for topic in self.topics if topic.drains is not None}
 
     @functools.cached_property
     def names(self) -> Names:

@@ -209,7 +209,7 @@ OF_RETRY = WORD.findall(
     "ordered_exhausted ordered_max_waiting nack_redelivery_delay postpone_limit share max_deaths unknown_topic "
     "understand"
 )
-OF_TOPIC = ("name", "tags", "path", "timeout", "concurrency", "content_type", "rate")
+OF_TOPIC = ("name", "tags", "path", "timeout", "concurrency", "content_type", "rate", "drains")
 """The keys that the file and its sections may have. A test compares them with the sidecar's table of settings."""
 
 
@@ -345,6 +345,8 @@ def _topics(entries: object) -> dict[str, str]:
         if not isinstance(topic, dict):
             raise ValueError("topics: each must be a name or {name, …}")
         _expect_known("topics: ", topic, OF_TOPIC)
+        if topic.get("drains") is not None:
+            raise ValueError("topics: drains is for sidecars: Spark queries take each topic for itself; leave it out")
         name, wanted = _text(topic, "name"), topic.get("tags", "*")
         if name in tags:
             raise ValueError(f"topics: {name} is there twice; its tags may be several: TagA||TagB")

@@ -148,7 +148,7 @@ def handled_records(
     until = {at: min(begun.get(at, end if is_fresh else 0), end) for at, end in ends.items()}
     handled: dict[PartitionName, set[int]] = {}
     for event in events_until(lookup, client, query.names, until):
-        at = event.topic, event.partition
+        at = event.id.rsplit(":", 2)[0], event.partition  # its topic may be the one that this one is drained into
         if event.offset >= main.get(at, LARGEST_LONG):
             handled.setdefault(at, set()).add(event.offset)
     return {at: sorted(offsets) for at, offsets in handled.items()}

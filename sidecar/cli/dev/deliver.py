@@ -90,11 +90,11 @@ def deliver(
         if main not in settings.topic_names:
             raise typer.BadParameter(not_ours(main, settings.topic_names))
         own_key = None if key is None else encoded(key, "--key")
-        delivered = made_up_record(main, own_key, value_in(value_file or ""), pairs)
+        delivered = made_up_record(settings.drains.get(main, main), own_key, value_in(value_file or ""), pairs)
     else:
         from reconsume.sidecar.kafka.one_record import read_main_record
 
-        delivered = read_main_record(settings.kafka, settings.group, settings.topic_names, record)
+        delivered = read_main_record(settings.kafka, settings.group, settings.topic_names, record, settings.drains)
     trial = deliver_once(settings, delivered)
     follows = what_follows(delivered, trial.outcome, settings)
     print_trial(options, trial, follows)

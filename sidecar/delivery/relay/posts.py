@@ -5,7 +5,7 @@ The decisions are the same as for a delivery that failed. Only the reporter of t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.reason_classes import ReasonClasses
 from reconsume.sidecar.core.record import Now, Record
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
-from reconsume.sidecar.kafka.messages import foreign_reading_of, reading_of
+from reconsume.sidecar.kafka.messages import main_reading_of, reading_of
 from reconsume.sidecar.observability.failure_lines import log_dead_letters
 from reconsume.topics.names import Kind
 from reconsume.topics.transition_records import writes_of
@@ -45,20 +45,22 @@ class PostResult(NamedTuple):
 class FailurePosts:
     """Decide about posts and have them written. Called on the event loop.
 
-    `understand`: the systems whose retry headers count on main topics. What was written is counted in `tally`.
+    `understand`: the systems whose retry headers count on main topics. `drains`: the main topic of each drained topic.
+    What was written is counted in `tally`.
     """
 
     def __init__(
         self,
         policy: Callable[[], Policy],
         understand: tuple[str, ...],
+        drains: Mapping[str, str],
         poster: PostWriter,
         counters: LaneCounters,
         now: Callable[[], Now],
     ) -> None:
         self._policy = policy
         self._counters, self._reasons = counters, ReasonClasses()
-        self._readings = {Kind.MAIN: foreign_reading_of(understand), Kind.READY: reading_of(policy())}
+        self._readings = {Kind.MAIN: main_reading_of(understand, drains), Kind.READY: reading_of(policy())}
         self._poster = poster
         self._now = now
 

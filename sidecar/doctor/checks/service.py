@@ -104,12 +104,12 @@ def delivered_to_each(settings: Settings, ident: str | None = None) -> list[Find
     RecordError if there is no such record, and BrokerError.
     """
     if ident is not None:
-        record = read_main_record(settings.kafka, settings.group, settings.topic_names, ident)
-        topic = next(topic for topic in settings.topics if topic.name == record.main_topic)
-        trial = made_up_record(topic.name, record.key, record.value, record.headers)
+        record = read_main_record(settings.kafka, settings.group, settings.topic_names, ident, settings.drains)
+        trial = made_up_record(record.main_topic, record.key, record.value, record.headers)
         return delivered(settings, trial, f"a trial with {ident}")
     findings = []
-    tries = {(topic.path, topic.content_type): topic for topic in reversed(settings.topics)}
+    mains = [topic for topic in settings.topics if topic.drains is None]
+    tries = {(topic.path, topic.content_type): topic for topic in reversed(mains)}
     for topic in sorted(tries.values(), key=settings.topics.index):
         for one in delivered(settings, made_up_record(topic.name, None, TRIAL_VALUE)):
             findings.append(one if len(tries) == 1 else replace(one, finding=f"{topic.name}: {one.finding}"))

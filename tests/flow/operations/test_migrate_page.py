@@ -123,7 +123,7 @@ def test_every_command_does_what_the_page_says(
 ) -> None:
     """In their order, each with the configuration that it names; what kubectl would apply is valid."""
     group = new_group()
-    for topic in yaml.safe_load(here(EXAMPLES["spring"].text, group))["topics"]:
+    for topic in load(written(tmp_path, here(EXAMPLES["spring"].text, group)), environ={}).topic_names:
         create_topic(group.bootstrap, topic, 1)
     monkeypatch.chdir(tmp_path)
     written(tmp_path, DEPLOYMENT, "deploy.yaml")
@@ -193,11 +193,12 @@ def taken_over(request: Request) -> Behaviour:
 
 
 def test_what_waits_in_springs_topics_goes_on_and_what_was_done_there_does_not_come_again(
-    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, tmp_path: Path
 ) -> None:
     fresh = new_group()
-    config = yaml.safe_load(here(EXAMPLES["spring"].text, fresh))
-    group = create_group(replace(fresh, mains=tuple(config["topics"]), delays=(1_000, 5_000, 25_000)), partitions=1)
+    text = here(EXAMPLES["spring"].text, fresh)
+    config, topics = yaml.safe_load(text), load(written(tmp_path, text), environ={}).topic_names
+    group = create_group(replace(fresh, mains=topics, delays=(1_000, 5_000, 25_000)), partitions=1)
     old = group.mains[1]
     attempts = {b"done-1": 2, b"done-2": 2, b"waits": 3, b"fails": 4}
     outs = [Out(value, headers=(("retry_topic-attempts", number.to_bytes(4)),)) for value, number in attempts.items()]
@@ -209,10 +210,11 @@ def test_what_waits_in_springs_topics_goes_on_and_what_was_done_there_does_not_c
     assert progress_of(group.bootstrap, group.group, place, spring) == 2
     produce(group.bootstrap, group.main, [b"new"])
     service = start_service(taken_over)
-    sidecar = start_sidecar(group, service.url, overrides={"retry": config["retry"]})
+    sidecar = start_sidecar(group, service.url, overrides={"topics": config["topics"], "retry": config["retry"]})
     dead = group.names.dlq(group.main)
     sidecar.until(lambda: len(service.ledger.taken()) == 2, 30, "what waited and what is new are taken")
     sidecar.until(lambda: [row.value for row in dump(group.bootstrap, dead)] == [b"fails"], 30, "the last retry failed")
     assert sidecar.stop().code == 0
     seen = {(delivery.value, delivery.times) for delivery in service.ledger.deliveries()}
     assert seen == {(b"waits", 2), (b"fails", 3), (b"new", 0)}
+    assert {dict(one.headers)["reconsume-topic"] for one in service.ledger.deliveries()} == {group.mains[0]}

@@ -10,7 +10,7 @@ import pytest
 from tests.support.sidecar.settings import GOOD, problems, write_good
 
 DURATION = "with a unit: {0}s or {0}ms, say"
-TOPIC_KEYS = "{name, tags, path, timeout, concurrency, content_type, rate}"
+TOPIC_KEYS = "{name, tags, drains, path, timeout, concurrency, content_type, rate}"
 SINGLE: list[tuple[str, str]] = [
     ("group=a b", "group = a b: must be letters of ASCII, digits and . _ -"),
     ("topics=[]", "topics"),

@@ -73,3 +73,43 @@ def test_a_limit_that_never_binds_is_named(tmp_path: Path) -> None:
         "topics: concurrency 300 of orders",
         "topics: rate 61/m of orders",
     ]
+
+
+def test_a_drained_topic_names_its_main_topic_and_has_nothing_of_its_own(tmp_path: Path) -> None:
+    own = "topics=[{name: orders, path: /orders, rate: 5/s}, {name: orders-retry-0, drains: orders}]"
+    settings = good(tmp_path, own)
+    assert settings.drains == {"orders-retry-0": "orders"}
+    assert settings.topic_names == ("orders", "orders-retry-0")
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ("drains: old", "topics[1].drains = old: is the topic itself"),
+        ("drains: bills", "topics[1].drains = bills: is not in topics"),
+        ("drains: older", "topics[1].drains = older: is itself drained into orders"),
+        ("drains: 7", "topics[1].drains = 7: must be"),
+        ("drains: orders, tags: TagA", "topics[1].tags: is that of orders"),
+        ("drains: orders, path: /x", "topics[1].path: is that of orders"),
+        ("drains: orders, timeout: 1s", "topics[1].timeout: is that of orders"),
+        ("drains: orders, concurrency: 2", "topics[1].concurrency: is that of orders"),
+        ("drains: orders, content_type: text/plain", "topics[1].content_type: is that of orders"),
+        ("drains: orders, rate: 5/s", "topics[1].rate: is that of orders"),
+    ],
+)
+def test_what_cannot_be_drained_is_refused_with_its_reason(entry: str, sentence: str, tmp_path: Path) -> None:
+    topics = f"topics=[orders, {{name: old, {entry}}}, {{name: older, drains: orders}}]"
+    (problem,) = problems(write_good(tmp_path), [topics])
+    assert problem.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("mode", "sentence"),
+    [("deliver.order=key", "order"), ("deliver.order=partition", "order"), ("deliver.mode=spark", "for sidecars")],
+)
+def test_a_topic_is_not_drained_in_order_or_by_spark(mode: str, sentence: str, tmp_path: Path) -> None:
+    sets = [mode, "topics=[orders, {name: old, drains: orders}]"]
+    sets += ["deliver.url=null"] if "spark" in mode else []
+    (problem,) = problems(write_good(tmp_path), sets)
+    assert problem.startswith("topics[1].drains = orders: ")
+    assert sentence in problem
