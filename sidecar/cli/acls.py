@@ -1,9 +1,8 @@
 """`acls plan`, `acls apply`, `acls export`: the least rights that each of the group's Kafka users needs.
 
-`look` reads the cluster's rules and makes a `Step` of each right of each role: create, ok or denied; and of each rule
-that gives a role more than it needs: extra. `plan` shows the steps, `apply` creates what is missing and removes
-nothing, `export` prints the rights for another tool without asking the cluster. From `principals_of` on the file is
-pure.
+`look` reads the cluster's rules and makes a `Step` of each right of each role: create, ok or denied. `plan` shows the
+steps, `apply` creates what is missing and removes nothing, `export` prints the rights for another tool without asking
+the cluster. From `principals_of` on the file is pure.
 """
 
 from __future__ import annotations
@@ -81,15 +80,11 @@ app = typer.Typer(cls=Group, help="The group's access rights on Kafka.", no_args
 take_common(app)
 
 
-Action = Literal["create", "ok", "denied", "extra", "unknown"]
+Action = Literal["create", "ok", "denied", "unknown"]
 
 
 class Step(NamedTuple):
-    """The planned action for one right of one principal.
-
-    `by` is the rule that grants or denies the right. An `extra` right is needed by none of the principal's roles; it
-    stays, because only a person may remove it.
-    """
+    """The planned action for one right of one principal. `by`: the rule that grants or denies the right."""
 
     role: str
     principal: str
@@ -123,9 +118,9 @@ def plan(
 ) -> None:
     """Show what `acls apply` would do.
 
-    Each right would be created, is there (ok), is denied by another rule, or is extra: more than the role needs.
-    Changes nothing. To read the rules, the user of kafka: needs DESCRIBE on the cluster; without it each right is
-    unknown, and the list is what the owner of the cluster must give.
+    Each right would be created, is there (ok), or is denied by another rule. Changes nothing. To read the rules, the
+    user of kafka: needs DESCRIBE on the cluster; without it each right is unknown, and the list is what the owner of
+    the cluster must give.
 
     \b
     Example:
@@ -154,7 +149,7 @@ def apply(
 ) -> int:
     """Create the rights that are missing.
 
-    Nothing is ever removed: what is denied or extra is reported. A plan is shown first. The user of kafka: needs
+    Nothing is ever removed: what is denied is reported. A plan is shown first. The user of kafka: needs
     DESCRIBE and ALTER on the cluster.
 
     Ends with 0 when all are there, 3 when some could not be created or are denied, 1 when none could.
@@ -177,7 +172,7 @@ def apply(
     rows: list[Row] = []
     for step in steps:
         result: str = step.action
-        error = step.by if step.action in ("denied", "extra") else ""
+        error = step.by if step.action == "denied" else ""
         if step.action == "create":
             error = errors.get((step.principal, step.right), "")
             result = "would be created" if dry_run else "failed" if error else "created"
@@ -313,8 +308,6 @@ def summed_up(steps: Sequence[Step], errors: Sequence[str]) -> int:
     """Return the exit code; print how many rights are left to fix. `errors`: of the rights to create."""
     actions = [step.action for step in steps]
     failed = len(errors) - errors.count("")
-    if extra := actions.count("extra"):
-        talk(f"warning: {plural(extra, 'right')} more than needed; kafka-acls.sh --remove takes them away")
     if denied := actions.count("denied"):
         talk(f"{plural(denied, 'right')} denied by other rules; kafka-acls.sh --remove takes those away")
     if failed:
@@ -354,9 +347,8 @@ def compared(acls: Acls, needed: Needed) -> list[Step]:
 
 
 def make_plan(group: GroupShape, principals: Mapping[User, str], rules: Sequence[Rule]) -> list[Step]:
-    """Return a step for each right of each role, then one for each rule that none of the principal's roles needs."""
-    needed = Needed(group, principals).rights()
-    return [step_of(*one, rules) for one in needed] + list(extras(group, principals, rules))
+    """Return a step for each right of each role."""
+    return [step_of(*one, rules) for one in Needed(group, principals).rights()]
 
 
 def step_of(role: User, principal: str, right: Permission, rules: Sequence[Rule]) -> Step:
@@ -389,26 +381,6 @@ def is_exact(rule: Rule, principal: str, right: Permission) -> bool:
     pattern = "prefixed" if right.prefixed else "literal"
     fields = (rule.principal, rule.resource, rule.pattern, rule.name, rule.operation)
     return fields == (principal, right.resource, pattern, right.name, right.operation)
-
-
-def extras(group: GroupShape, principals: Mapping[User, str], rules: Sequence[Rule]) -> Iterator[Step]:
-    """Yield a step for each rule that gives a principal more on the group's names than its roles need."""
-    ours = {replace(right, prefixed=False) for user in User for right in permissions_of(user, group)}
-    for principal in dict.fromkeys(principals.values()):
-        roles = [role for role, whose in principals.items() if whose == principal]
-        wanted = {right for role in roles for right in permissions_of(role, group)}
-        for rule in rules:
-            if not rule.allow or rule.principal != principal or any(is_exact(rule, principal, r) for r in wanted):
-                continue
-            if any(rule.resource is right.resource and covers(rule, right) for right in ours):
-                yield Step("+".join(roles), principal, granted(rule), "extra", spelled(rule))
-
-
-def granted(rule: Rule) -> Permission:
-    """Return what a rule grants, as a right. An operation that no role needs becomes DESCRIBE; only the rule's text
-    names it."""
-    known = Operation(rule.operation) if rule.operation in set(Operation) else Operation.DESCRIBE
-    return Permission(rule.resource, rule.name, known, rule.pattern == "prefixed")
 
 
 def spelled(rule: Rule) -> str:

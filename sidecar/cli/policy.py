@@ -44,7 +44,6 @@ from reconsume.sidecar.settings.group_policy import (
     policy_values,
     queues_of,
     read_assignments,
-    rule_named_by,
 )
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.yaml_text import read_yaml
@@ -136,8 +135,7 @@ def set_(
     Examples:
       reconsume policy set max_reconsume_times=3 timeout=30s --why "the ledger is slow this week"
       reconsume policy set 'ladder=[10s, 1m, 10m]' --yes
-      reconsume policy set 'rules.busy={reasons: [http-409], ladder: [1m, 5m]}'
-      reconsume policy set rules.busy=null
+      reconsume policy set 'rules=[{name: busy, reasons: [http-409], ladder: [1m, 5m]}]'
       reconsume policy set --unset ladder
     """
     pairs, dropped = read_pairs(assignments or [], unset or [])
@@ -367,7 +365,7 @@ def read_pairs(assignments: Sequence[str], unset: Sequence[str]) -> tuple[list[t
             raise typer.BadParameter(f"{text}: must be KEY=VALUE, like max_reconsume_times=3")
         pairs.append((key.strip(), value))
     for key in (*(key for key, _ in pairs), *unset):
-        if key not in KEYS and (rule_named_by(key) is None or key in unset):
+        if key not in KEYS:
             raise typer.BadParameter(f"{key}: {advice_for(key)}")
     if not pairs and not unset:
         raise typer.BadParameter("nothing to set: give KEY=VALUE, or --unset KEY")
@@ -377,7 +375,7 @@ def read_pairs(assignments: Sequence[str], unset: Sequence[str]) -> tuple[list[t
 def advice_for(key: str) -> str:
     """Return what to write instead of a key that the policy does not have."""
     bare = next((known for known in KEYS if dotted(known) == key), None)
-    return f"write {bare}" if bare is not None else f"the group can set {', '.join(KEYS)}, and one rule by rules.NAME"
+    return f"write {bare}" if bare is not None else f"the group can set {', '.join(KEYS)}"
 
 
 def plan_of(old: Mapping[str, object], new: Mapping[str, object], before: Settings, after: Settings) -> list[Row]:

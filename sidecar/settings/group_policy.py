@@ -4,15 +4,13 @@ The keys are the rows of the table that are marked `in_policy`; there is no othe
 while records are in flight. Their values are read by the same rows as the file's, so a bad value is refused with the
 same sentence. The policy's controller (sidecar/group_policy), `policy set`, `policy show`, `doctor` and the dashboard
 call this. Everything here is pure; settings never change, `overridden` makes new ones.
-
-One rule of `retry.rules` is changed by its name: `rules.busy={reasons: [http-409]}`, or null to remove it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -20,16 +18,12 @@ from reconsume.sidecar.hints import hint
 from reconsume.sidecar.settings.load import Layers
 from reconsume.sidecar.settings.model import LEAVES, Settings, values_of
 from reconsume.sidecar.settings.table import written
-from reconsume.sidecar.settings.yaml_text import read_yaml
 
 IN_POLICY = [path for path, row in LEAVES.items() if row.in_policy]
 KEYS = {path[-1]: path for path in sorted(IN_POLICY, key=lambda path: path[0] != "retry")}
 """Keys that can be set for the whole group, each with the path of the setting that it replaces; retries first."""
 AGREED = tuple(key for key, path in KEYS.items() if LEAVES[path].is_agreed)
 """Those on whose values all instances agree where no policy sets them (contract 10.7)."""
-RULES = "rules"
-"""The key of the rules. One of them is changed by `rules.NAME`."""
-RULE_PREFIX = "rules."
 WIDTH = 1_000_000
 """Columns of a line. It is so large that no value is folded."""
 GROUP = "the group's policy"
@@ -83,21 +77,12 @@ def overridden(settings: Settings, values: Mapping[str, object], origin: str = G
 
 
 def read_assignments(settings: Settings, pairs: Iterable[tuple[str, str]], origin: str) -> dict[str, object]:
-    """Return the values of `KEY=VALUE` texts, as written in YAML. Raises ConfigError if one is wrong.
-
-    `settings`: those in force, whose rules a key `rules.NAME` changes.
-    """
+    """Return the values of `KEY=VALUE` texts, as written in YAML. `settings`: those in force. Raises ConfigError if one
+    is wrong."""
     layers, changed = Layers(written(settings)), set()
     for key, text in pairs:
-        if (name := rule_named_by(key)) is None:
-            layers.assign(KEYS[key], text, origin)
-            changed.add(key)
-        else:
-            try:
-                layers.put(KEYS[RULES], edited(layers.tree["retry"]["rules"], name, text), origin)
-            except ValueError as fault:
-                layers.faults.append(f"{key}: {fault} ({origin})")
-            changed.add(RULES)
+        layers.assign(KEYS[key], text, origin)
+        changed.add(key)
     values = policy_values(layers.checked())
     return {key: values[key] for key in KEYS if key in changed}
 
@@ -164,28 +149,3 @@ def mend_levels(settings: Settings) -> str:
         return hint(f"topics apply --set 'retry.ordered_ladder={ladder}' --set retry.ordered_max_times=null")
     ladder, levels = flow(values["ladder"]), flow(values["levels"])
     return hint(f"topics apply --set 'retry.ladder={ladder}' --set 'retry.levels={levels}'")
-
-
-def rule_named_by(key: str) -> str | None:
-    """Return the name of the rule that a key changes; None if it is no such key."""
-    name = key.removeprefix(RULE_PREFIX)
-    return name if name != key and name else None
-
-
-def edited(rules: Sequence[dict[str, Any]], name: str, text: str) -> list[dict[str, Any]]:
-    """Return the rules, as written in YAML, with one of them replaced where it stands, added at the end or removed.
-
-    Raises ValueError with a sentence if the text is no mapping, or there is no rule of this name to remove.
-    """
-    document = read_yaml(text)
-    if document.faults:
-        raise ValueError(document.faults[0])
-    names = [rule["name"] for rule in rules]
-    if document.value is None:
-        if name not in names:
-            raise ValueError(f"there is no rule of this name to remove; the rules are: {', '.join(names) or 'none'}")
-        return [rule for rule in rules if rule["name"] != name]
-    if not isinstance(document.value, dict):
-        raise ValueError("must be a rule, like {reasons: [http-409], ladder: [1m]}, or null to remove it")
-    rule = {**document.value, "name": name}
-    return [rule if old["name"] == name else old for old in rules] + ([] if name in names else [rule])

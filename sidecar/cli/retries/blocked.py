@@ -1,23 +1,21 @@
-"""`retries list --blocked` and `retries show --key`: what waits by keys, read from the queue topics themselves."""
+"""`retries list --blocked`: what waits by keys, read from the queue topics themselves."""
 
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from reconsume.sidecar.cli.retries.rows import for_people
-from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options
 from reconsume.sidecar.cli.terminal.output import Row, talk
 from reconsume.sidecar.cli.terminal.progress import progress_bar
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.core.waiting_keys import WaitingKey, WaitingRecord
-from reconsume.sidecar.errors import BrokerError, ConfigError, RecordError
+from reconsume.sidecar.core.waiting_keys import WaitingKey
+from reconsume.sidecar.errors import BrokerError, ConfigError
 from reconsume.sidecar.group_policy.blocking import Blocking, Retried, retried_in_place
 from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.printable import plural
@@ -30,10 +28,9 @@ if TYPE_CHECKING:
     from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan
 
 CLIENT = "reconsume-retries"
-MOST_KEPT = 10_000
-"""Records of one key that are shown, each of some 400 B; of more of them the number is told."""
 KEYS = ("id", "key", "behind", "parked", "times", "due", "reason", "oldest_at", "topic", "partition", "in_place")
-QUEUE = ("id", "state", "times", "due", "reason", "at", "redrives", "topic", "partition")
+OF_FIRST = ("id", "times", "redrives", "due", "parked", "reason", "at")
+"""What is shown of a key's first record."""
 CUT = ("key", "reason")
 
 
@@ -58,7 +55,7 @@ def list_blocked(options: Options, topic: str | None, limit: int | None, most: i
         retried = retried._replace(named=of_topic)
     named = list(retried.named)
     try:
-        scan = read(settings, topic, most=most)
+        scan = read(settings, topic, most)
     except NoQueuesError:
         if not named:
             raise
@@ -123,28 +120,7 @@ def in_place_row(one: Blocking) -> Row:
     }
 
 
-def show_key(options: Options, key: bytes, most: int) -> int:
-    """Print the records of a key that wait, in the order in which they will be delivered."""
-    settings = settings_for_kafka(options)
-    if settings.deliver.order == "partition":
-        raise typer.BadParameter(
-            f"deliver.order is partition, so no key has a queue: `{hint('find --key KEY')}` finds its records"
-        )
-    scan = read(settings, None, key, most)
-    keys = scan.keys.by_due()
-    if not keys:
-        raise RecordError(
-            f"nothing of this key waits in a queue; `{hint('find --key KEY')}` finds what is retried in place"
-        )
-    shown = sum(one.shown for one in keys)
-    if shown < scan.keys.waiting:
-        talk(f"only the first {shown} of {plural(scan.keys.waiting, 'record')} are shown")
-    rows = [record_row(one, number, record) for one in keys for number, record in enumerate(one.records)]
-    options.output.rows(QUEUE, [for_people(row, options.output.format) for row in rows], CUT)
-    return DONE
-
-
-def read(settings: Settings, topic: str | None, key: bytes | None = None, most: int | None = None) -> WaitingScan:
+def read(settings: Settings, topic: str | None, most: int | None) -> WaitingScan:
     """Read the queue topics, and say on stderr what was left out. Raises ConfigError if the group has no order."""
     from reconsume.sidecar.kafka.admin.cluster import (
         Cluster,  # the Kafka client is slow to import, and --help needs none
@@ -157,7 +133,7 @@ def read(settings: Settings, topic: str | None, key: bytes | None = None, most: 
     if topic is not None and topic not in settings.topic_names:
         raise typer.BadParameter(not_ours(topic, settings.topic_names))
     policy = build_policy(settings, CLIENT)
-    wanted = Wanted(key, min(most or MOST_READ, MOST_READ), 1 if key is None else MOST_KEPT)
+    wanted = Wanted(None, min(most or MOST_READ, MOST_READ), 1)
     topics = settings.topic_names if topic is None else (topic,)
     cluster = Cluster(settings.kafka, CLIENT)
     with progress_bar("records of the queues") as progress:
@@ -178,36 +154,17 @@ def remarks(scan: WaitingScan) -> Iterator[str]:
         yield f"{plural(scan.keys.beyond, 'record')} of further keys wait"
 
 
-def key_of(record: str | None, key: str | None, key_base64: str | None) -> bytes | None:
-    """Return the key that is asked for; None if it is a record. Raises BadParameter unless it is one thing."""
-    if sum(one is not None for one in (record, key, key_base64)) != 1:
-        raise typer.BadParameter("give the ID of a record, or --key, or --key-base64")
-    if key is not None:
-        return key.encode("utf-8", "surrogateescape")
-    if key_base64 is None:
-        return None
-    try:
-        return base64.b64decode(key_base64, validate=True)
-    except (binascii.Error, ValueError):
-        raise typer.BadParameter("--key-base64 is no Base64") from None
-
-
 def key_fields(key: WaitingKey) -> dict[str, Any]:
-    """Return a key as text, if it is text, and as Base64, if it is short enough to be shown whole."""
-    return text_fields(key.key, is_whole=key.whole is not None)
-
-
-def text_fields(key: bytes | None, *, is_whole: bool) -> dict[str, Any]:
-    """Return a key, or its beginning, as text, if it is text, and as Base64, if it is whole."""
-    if key is None:
+    """Return a key, or its beginning, as text, if it is text, and as Base64, if it is shown whole."""
+    if key.key is None:
         return {"key": None, "key_base64": None}
-    if not is_whole:
-        return {"key": key.decode(errors="ignore") + "…", "key_base64": None}
+    if key.whole is None:
+        return {"key": key.key.decode(errors="ignore") + "…", "key_base64": None}
     try:
-        text = key.decode()
+        text = key.key.decode()
     except UnicodeDecodeError:
         text = None
-    return {"key": text, "key_base64": base64.b64encode(key).decode()}
+    return {"key": text, "key_base64": base64.b64encode(key.key).decode()}
 
 
 def key_row(key: WaitingKey, retried: Retried) -> Row:
@@ -215,24 +172,5 @@ def key_row(key: WaitingKey, retried: Retried) -> Row:
     one = retried.in_queue(key.first.id, key.first.due)
     waits = {"behind": key.waiting - 1, "oldest_at": key.oldest_at, "in_place": one is not None}
     tried = {} if one is None else {"times": one.head.times, "due": one.head.due, "reason": one.head.reason}
-    return {**_fields(key, key.first), **key_fields(key), **waits, **tried}
-
-
-def record_row(key: WaitingKey, number: int, record: WaitingRecord) -> Row:
-    """Return a record of a key as a row: the first, or one behind it."""
-    first = "parked" if record.parked else "first"
-    return {**_fields(key, record), "state": "behind" if number else first}
-
-
-def _fields(key: WaitingKey, record: WaitingRecord) -> dict[str, Any]:
-    return {
-        "id": record.id,
-        "times": record.times,
-        "redrives": record.redrives,
-        "due": record.due,
-        "parked": record.parked,
-        "reason": record.reason,
-        "at": record.at,
-        "topic": key.topic,
-        "partition": key.partition,
-    }
+    first = {name: getattr(key.first, name) for name in OF_FIRST}
+    return {**first, "topic": key.topic, "partition": key.partition, **key_fields(key), **waits, **tried}

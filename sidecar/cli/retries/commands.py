@@ -22,11 +22,9 @@ from reconsume.sidecar.cli.find import (
 from reconsume.sidecar.cli.retries.blocked import (
     NOT_DONE,
     beside_list,
-    key_of,
     list_blocked,
     read_retried,
     refuse_with_blocked,
-    show_key,
 )
 from reconsume.sidecar.cli.retries.rows import (
     CUT,
@@ -41,7 +39,7 @@ from reconsume.sidecar.cli.retries.rows import (
     tried_of,
     whole_view,
 )
-from reconsume.sidecar.cli.terminal.arguments import ahead, duration, optional_record_id
+from reconsume.sidecar.cli.terminal.arguments import ahead, duration, record_id
 from reconsume.sidecar.cli.terminal.exit_codes import DONE
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
 from reconsume.sidecar.cli.terminal.options import Options, command, take_common
@@ -147,40 +145,28 @@ def list_(
 def show(
     options: Options,
     record: Annotated[
-        str | None,
-        typer.Argument(metavar="ID", help="The record's id, like orders:3:1024.", callback=optional_record_id),
-    ] = None,
+        str, typer.Argument(metavar="ID", help="The record's id, like orders:3:1024.", callback=record_id)
+    ],
     most: Annotated[
-        int, typer.Option("--most", min=1, help="Read at most so many records of the events topic, or of the queues.")
+        int, typer.Option("--most", min=1, help="Read at most so many records of the events topic.")
     ] = MOST_SCANNED,
-    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Show the queue of this key instead.")] = None,
-    key_base64: Annotated[
-        str | None, typer.Option("--key-base64", metavar="BASE64", help="The same, of a key that is no text.")
-    ] = None,
     with_value: Annotated[
         bool, typer.Option("--value", help="Show key and value, too: of its newest copy, or from its main topic.")
     ] = False,
 ) -> int:
-    """Show one record and its journey, or the queue of a key.
+    """Show one record and its journey.
 
     The view says where the record is. The journey is its events: when it failed, why, and how long it waited. They are
     read from the events topic, which keeps them for a week, so the journey of an older record is not complete; then
-    that is said. With --key the queue topics of an ordered group are read: the first record of the key that waits, and
-    those behind it, in their order. A record without events is looked for in its main topic: it is done, or it is in
-    flight or retried in place. With --value the newest copy of the record is searched, as by `find`; of a record that
-    is done, the one in the main topic, while that still has it.
+    that is said. A record without events is looked for in its main topic: it is done, or it is in flight or retried in
+    place. With --value the newest copy of the record is searched, as by `find`; of a record that is done, the one in
+    the main topic, while that still has it.
 
     \b
     Examples:
       reconsume retries show orders:3:1024 -o table
       reconsume retries show orders:3:1024 --value
-      reconsume retries show --key customer-17 -o table
     """
-    if (wanted := key_of(record, key, key_base64)) is not None:
-        if with_value:
-            raise typer.BadParameter("--value goes with the ID of a record")
-        return show_key(options, wanted, most)
-    assert record is not None, "key_of has refused the call"
     from reconsume.sidecar.view.journey import read_journey
 
     settings = settings_for_kafka(options)
@@ -248,7 +234,7 @@ def row_without_events(settings: Settings, record: str, where: Row, missing: str
         return {}
     more = f"; {missing}" if missing else ""
     if settings.queued and settings.order_by == "key":
-        more += f"; what waits behind another of its key has no event: `{hint('retries show --key KEY')}`"
+        more += f"; what waits behind another of its key has no event: `{hint('find --key KEY')}`"
     raise RecordError(f"there is no record {printable(record)}: neither the view nor the events have it{more}")
 
 

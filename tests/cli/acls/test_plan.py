@@ -19,7 +19,7 @@ EVENTS = Rule(ME, Resource.TOPIC, "billing-RETRY-EVENTS", "literal", "READ")
 
 def events_step(rules: tuple[Rule, ...]) -> Step:
     steps = make_plan(GROUP, {User.SPARK: ME}, rules)
-    return next(step for step in steps if step.right.name == EVENTS.name and step.action != "extra")
+    return next(step for step in steps if step.right.name == EVENTS.name)
 
 
 @pytest.mark.parametrize(
@@ -57,21 +57,6 @@ def test_describe_comes_with_read_but_not_the_other_way_round() -> None:
     held = Permission(Resource.GROUP, "billing-RETRY", Operation.DESCRIBE)
     (step,) = [step for step in make_plan(GROUP, ui, [read]) if step.right == held]
     assert step.action == "ok"
-
-
-def test_more_than_a_role_needs_is_extra_and_only_on_the_groups_names() -> None:
-    more = replace(EVENTS, operation="DELETE")
-    wide = replace(EVENTS, name="*", operation="ALL")
-    foreign = replace(EVENTS, name="payments")
-    prefixed = replace(EVENTS, pattern="prefixed")
-    mistaken = Rule(ME, Resource.TOPIC, "billing-RETRY", "literal", "READ")  # the right is on the group of that name
-    steps = make_plan(GROUP, {User.SPARK: ME}, [EVENTS, more, wide, foreign, prefixed, mistaken])
-    assert [step.by for step in steps if step.action == "extra"] == [
-        f"allow {ME} DELETE on literal topic billing-RETRY-EVENTS",
-        f"allow {ME} ALL on literal topic *",
-        f"allow {ME} READ on prefixed topic billing-RETRY-EVENTS",
-        f"allow {ME} READ on literal topic billing-RETRY",
-    ]
 
 
 def test_two_roles_of_one_principal_are_no_extra_to_each_other() -> None:

@@ -1,4 +1,4 @@
-"""`retries list --blocked` and `retries show --key` on a real broker: the queue topics are read, nothing is changed."""
+"""`retries list --blocked` on a real broker: the queue topics are read, nothing is changed."""
 
 from __future__ import annotations
 
@@ -113,22 +113,6 @@ def test_each_key_is_a_row_with_its_first_record_and_what_is_behind(
     assert not {"\u202e", "\x1b"} & set(table)
 
 
-def test_a_key_has_its_records_in_the_order_in_which_they_go(call: Call, kafka: Broker, queue: str) -> None:
-    produce(kafka.bootstrap, queue, [queue_copy(queue, b"ada", origin, origin == 0) for origin in (4, 0, 2)])
-    produce(kafka.bootstrap, queue, [queue_copy(queue, BINARY, 8, 3, parked=True)])
-    shown = rows(call("show", "--key", "ada"))
-    assert [(row["id"], row["state"], row["times"], row["due"]) for row in shown] == [
-        ("orders:0:0", "first", 1, AT + 100_000),
-        ("orders:0:2", "behind", 0, 0),
-        ("orders:0:4", "behind", 0, 0),
-    ]
-    [other] = rows(call("show", "--key-base64", base64.b64encode(BINARY).decode()))
-    assert (other["id"], other["state"], other["times"], other["due"]) == ("orders:0:8", "parked", 3, 0)
-    missing = call("show", "--key", "eve")
-    assert missing.exit_code == 1
-    assert "reconsume: retries: nothing of this key waits in a queue; `reconsume find --key KEY" in missing.stderr
-
-
 def test_of_records_that_are_named_only_the_partitions_are_read(
     call: Call, kafka: Broker, queue: str, tmp_path: Path
 ) -> None:
@@ -145,9 +129,6 @@ def test_of_records_that_are_named_only_the_partitions_are_read(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("show",), "give the ID of a record, or --key, or --key-base64"),
-        (("show", "orders:0:1", "--key", "ada"), "give the ID of a record, or --key, or --key-base64"),
-        (("show", "--key-base64", "%%%"), "--key-base64 is no Base64"),
         (("list", "--blocked", "--reason", "http-500"), "--blocked goes with --topic, --limit and --most alone"),
         (("list", "--blocked", "--state", "DLQ"), "--blocked goes with --topic, --limit and --most alone"),
         (("list", "--blocked", "--topic", "parcels"), "'parcels' is none of the group's topics"),

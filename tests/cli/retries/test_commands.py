@@ -181,7 +181,7 @@ def test_show_of_what_only_the_events_have_says_so_and_of_what_nobody_has_fails(
     in_place = call(*ordered)
     assert (in_place.exit_code, "--key" in in_place.stderr) == (1, False), "no key has a queue there"
     in_order = call(*ordered, "--set", "retry.ordered_ladder=[1s]")
-    assert "what waits behind another of its key has no event: `reconsume retries show --key KEY -c " in in_order.stderr
+    assert "what waits behind another of its key has no event: `reconsume find --key KEY -c " in in_order.stderr
 
 
 def test_stats_are_the_sums(call: Call, kafka: Broker, group: str, names: Names) -> None:

@@ -58,7 +58,7 @@ def test_each_failure_has_the_way_of_its_rule_and_worthless_records_expire(
     assert int(dict(waited[0].headers)[RETRY_EXPIRES_AT] or b"") > 0
 
 
-def test_rules_are_set_and_changed_by_name(new_group: FreshGroup, tmp_path: Path) -> None:
+def test_rules_are_set_and_shown(new_group: FreshGroup, tmp_path: Path) -> None:
     group = with_policy(new_group())
     tree = {
         "group": group.group,
@@ -69,11 +69,12 @@ def test_rules_are_set_and_changed_by_name(new_group: FreshGroup, tmp_path: Path
     }
     (tmp_path / "reconsume.yaml").write_text(json.dumps(tree), encoding="utf-8")
     command = ("policy", "set", "--yes", "-c", str(tmp_path / "reconsume.yaml"))
-    for assignment in ("rules.busy={reasons: [http-409], ladder: [1m]}", "rules.gone={dead_letter: true}"):
-        result = reconsume(*command, assignment)
+    for rules in (
+        "[{name: busy, reasons: [http-409]}, {name: gone, dead_letter: true}]",
+        "[{name: busy, reasons: [timeout]}]",
+    ):
+        result = reconsume(*command, f"rules={rules}")
         assert result.exit_code == 0, result.stderr
-    assert reconsume(*command, "rules.busy={reasons: [timeout]}").exit_code == 0
-    assert reconsume(*command, "rules.gone=null").exit_code == 0
     shown = reconsume("policy", "show", "-c", str(tmp_path / "reconsume.yaml"))
     (row,) = (row for row in map(json.loads, shown.stdout.splitlines()) if row["key"] == "rules")
     assert row == {"key": "rules", "value": [{"name": "busy", "reasons": ["timeout"]}], "origin": "policy"}

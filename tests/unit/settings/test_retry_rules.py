@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -77,33 +78,18 @@ def test_what_has_no_effect_in_place_is_refused_there(tmp_path: Path, key: str) 
     assert good(tmp_path, "retry.rules=[{name: a, dead_letter: true, max_age: 1h}]", "deliver.order=key").delays == ()
 
 
-def test_one_rule_is_changed_by_its_name_where_it_stands(tmp_path: Path) -> None:
-    settings = good(tmp_path, RULES)
-    changed = read_assignments(settings, [("rules.busy", "{reasons: [timeout]}"), ("rules.new", "{max_age: 1h}")], "x")
-    assert changed == {
-        "rules": [
-            {"name": "busy", "reasons": ["timeout"]},
-            {"name": "gone", "topics": ["orders"], "dead_letter": True},
-            {"name": "new", "max_age": "1h"},
-        ]
-    }
-    assert read_assignments(settings, [("rules.busy", "null"), ("rules.gone", "null")], "x") == {"rules": []}
+def test_the_rules_are_set_together(tmp_path: Path) -> None:
+    settings, rules = (
+        good(tmp_path, RULES),
+        [{"name": "busy", "reasons": ["timeout"]}, {"name": "new", "max_age": "1h"}],
+    )
+    changed = read_assignments(settings, [("rules", json.dumps(rules))], "policy set")
+    assert changed == {"rules": rules}
     assert overridden(settings, changed).retry_rules[0].reasons == ("timeout",)
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("null", "rules.old: there is no rule of this name to remove; the rules are: busy, gone"),
-        ("[1]", "rules.old: must be a rule, like {reasons: [http-409]"),
-        ("{a: [}", "rules.old: "),
-        ("{reasons: [a b]}", "retry.rules[2].reasons[0] = a b: must be a class"),
-    ],
-)
-def test_a_change_that_is_none_says_why(tmp_path: Path, text: str, sentence: str) -> None:
+    assert read_assignments(settings, [("rules", "[]")], "policy set") == {"rules": []}
     with pytest.raises(ConfigError) as caught:
-        read_assignments(good(tmp_path, RULES), [("rules.old", text)], "policy set")
-    assert sentence in caught.value.problems[0]
+        read_assignments(settings, [("rules", "[{name: a, reasons: [a b]}]")], "policy set")
+    assert "retry.rules[0].reasons[0] = a b: must be a class" in caught.value.problems[0]
 
 
 def test_rules_come_back_from_the_policy_as_they_were_written(tmp_path: Path) -> None:
