@@ -59,7 +59,8 @@ from reconsume.sidecar.core.suspects import SUSPECTS, Stage, SuspectCalls, Suspe
 from reconsume.sidecar.core.waiting import WaitingRecords
 from reconsume.topics.attempt import retry_state_of
 from reconsume.topics.owner_notes import OwnerNotes
-from reconsume.topics.position_ranges import Resets
+from reconsume.topics.position_ranges import PartitionResets, Resets
+from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.tags import TagFilter
 from reconsume.topics.transitions import Forward, Wait, after_wait, by_reset
 
@@ -119,7 +120,8 @@ class Lane:
         self.ownership = Ownership(machines, waits, options.bounds, suspects, ports.recall, self._partitions_dropped)
         if has_queues:
             ties = QueueTies(
-                machines, self.ownership, decisions, ports.queues, ports.filling, self._finish, self._end_turn
+                *(machines, self.ownership, decisions, ports.queues, ports.filling, self._finish, self._end_turn),
+                self._supersedes,
             )
             decisions.queues = LongWaits(options.order or "key", ties)
         calls = ResultCalls(self._finish, ports.notice)
@@ -128,7 +130,7 @@ class Lane:
             partitions, machines.waiting, machines.fetching, lambda: decisions.policy, ordered=is_ordered
         )
         self.resets = PositionResets(machines, self.ownership, self.notes.use, ports.repeat_takeover)
-        self.notes.resets_read = self.resets.begin
+        self.notes.resets_read = self._resets_read
         self.gates = Gates(machines, self.resets, self.hold_gate, dispatcher)
         self._ports, self._dispatcher, self._wanted = ports, dispatcher, options.wanted
         self._accepted: list[Record] = []
@@ -271,6 +273,16 @@ class Lane:
     def scanned(self, scanned: ScannedRange, now: Now) -> None:
         """Take in records of a range that was asked for."""
         self._end_turn(now)
+
+    def _supersedes(self, state: RetryState) -> bool:
+        return self.resets.supersedes(state)
+
+    def _resets_read(self, source: Partition, resets: PartitionResets | None, now: Now) -> None:
+        """Take in the resets of a partition that begins, before anything of it is fetched."""
+        if source.topic not in self.ownership.waits and self.partitions[source].kind.under is None:
+            self.resets.begin(source, resets, now)
+            if self.queues is not None:
+                self.queues.notes_read(source)
 
     def _partitions_dropped(self, partitions: Collection[Partition]) -> None:
         self.notes.drop_partitions(partitions)

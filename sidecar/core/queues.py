@@ -64,7 +64,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Filling, QueueReads
 from reconsume.sidecar.core.progress import SPAN
 from reconsume.sidecar.core.reasons import NotFetched
-from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.sidecar.core.record import NEVER, RECORD_COST, Now, Partition, Record
 from reconsume.topics import transitions
 from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.decision_record import COMMIT, DEAD_LETTER
@@ -106,7 +106,7 @@ class QueueTies(NamedTuple):
     """What the queues of a lane act on.
 
     `finish` ends the way of a record. `end_turn` does what follows from a call of a lane. `filling` names a queue in
-    which much waits.
+    which much waits. `supersedes`: whether a copy is of an older cycle than the range of its record.
     """
 
     machines: Machines
@@ -116,6 +116,7 @@ class QueueTies(NamedTuple):
     filling: Filling
     finish: Callable[[PartitionState, Record], None]
     end_turn: Callable[[Now], None]
+    supersedes: Callable[[RetryState], bool]
 
 
 class LongWaits:
@@ -154,7 +155,13 @@ class LongWaits:
             source = Partition(names.ordered(grant.partition.topic), grant.partition.number)
             self._by_main[main.source] = OwnedQueue(source, main.source, grant.epoch)
             machines.fetching.pause(main, main.offsets.unread, NEVER, NotFetched.QUEUE_UNREAD)
-            self._ties.reads.open(source, grant.epoch)
+            if main.offsets.notes is None or not main.offsets.notes.is_unread:
+                self._ties.reads.open(source, grant.epoch)
+
+    def notes_read(self, main: Partition) -> None:
+        """Read the queue of a main partition whose notes were awaited: they say which of its copies are superseded."""
+        if (owned := self._by_main.get(main)) is not None:
+            self._ties.reads.open(owned.source, owned.epoch)
 
     def dropped(self, partitions: Collection[Partition]) -> None:
         """Forget the queues of main partitions that are gone, and main records that their next owner reads again."""
@@ -237,6 +244,10 @@ class LongWaits:
         # Contract 3.6: a copy whose headers break their form is never delivered, and never lost.
         if record.fault or state.order is None:
             self._give_up_copy(queue, owned, record, now)
+        elif self._ties.supersedes(state):
+            # Only its end is written, of which thousands may come at once.
+            bare = replace(record, value=None, headers=None, weight=RECORD_COST)
+            self._end_copy(queue, owned, bare, transitions.by_reset(record), now)
         elif queue.offsets.begin(record.offset, AWAY, None) is not None:
             identity, line, attempt = identity_of(record), self._line_of(record), attempt_of(state)
             if fault := owned.ledger.fault_of(identity, line, attempt):
@@ -250,10 +261,16 @@ class LongWaits:
 
     def _give_up_copy(self, queue: PartitionState, owned: OwnedQueue, record: Record, now: Now) -> None:
         """Have a copy dead-lettered that is none of what waits, unless it was done already."""
+        decision = dead_letter_unreadable(record, self._ties.decisions.policy, now.wall_ms)
+        self._end_copy(queue, owned, record, decision, now)
+
+    def _end_copy(
+        self, queue: PartitionState, owned: OwnedQueue, record: Record, decision: Commit | Written, now: Now
+    ) -> None:
+        """Have a copy ended of which the ledger never hears, unless it was done already."""
         if queue.offsets.begin(record.offset, READY, record) is not None:
             owned.reading.given_up.add(record.offset)
             self._ties.machines.room.add_bytes(queue, record.weight)
-            decision = dead_letter_unreadable(record, self._ties.decisions.policy, now.wall_ms)
             self._ties.decisions.write(queue, record, decision, now)
 
     def cut(self, queue: Partition, epoch: int, end: int, now: Now) -> None:
@@ -402,8 +419,9 @@ class LongWaits:
             return
         state = decision.retry_state if isinstance(decision, COPIED) else None
         is_of_main = state is not None and record.source != owned.source
-        # Of one with a fault the ledger has never heard, and its offset is another's identity.
-        if record.fault or (not is_of_main and self._is_other(owned, record)):
+        # Of one that was given up the ledger has never heard, and its identity may be another's.
+        is_given_up = record.source == owned.source and record.offset in owned.reading.given_up
+        if record.fault or is_given_up or (not is_of_main and self._is_other(owned, record)):
             self._record_ended(owned, record, ())
         elif state is None:
             self._record_ended(owned, record, owned.ledger.done(identity_of(record)))

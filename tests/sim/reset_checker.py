@@ -10,6 +10,7 @@ from collections import defaultdict
 from reconsume.sidecar.core.outcome import COMMITTED, NotSent
 from reconsume.topics.events import State
 from reconsume.topics.position_ranges import BY_RESET
+from tests.sim import ladder_checker
 from tests.sim.checker import (
     Found,
     a_second_delivery_has_a_reason,
@@ -19,6 +20,8 @@ from tests.sim.checker import (
     nothing_waits_for_ever,
     the_record_is_as_it_was,
 )
+from tests.sim.ladder_checker import longest_line_ms
+from tests.sim.order_checker import lines_of, one_at_a_time, who_is_first_is_done_first
 from tests.sim.reset_model import Moved
 from tests.sim.samples import WALL
 from tests.sim.world import World
@@ -45,6 +48,35 @@ def check_resets(world: World) -> None:
             is_delivered_to_its_end(of_cycle(found, origin, last), origin)
     all_is_done(world)
     nothing_waits_for_ever(world, len(world.sent) * len(world.resetting.resets) * 60_000)
+
+
+def check_ordered_resets(world: World) -> None:
+    """The same of a group whose order survives long waits: in its last cycle each key is delivered in its order."""
+    found = Found(world)
+    for origin in world.sent.keys() - found.excused:
+        moves = moves_of(world, origin)
+        last = max((move.made.cycle for move in moves if move.made), default=0)
+        only_cycles_of_ranges(found, origin, {0, *(move.made.cycle for move in moves if move.made)})
+        nothing_of_an_older_cycle_is_delivered(found, origin, moves)
+        for cycle in range(last + 1):
+            own = of_cycle(found, origin, cycle)
+            ladder_checker.each_attempt_is_counted_once(own, origin)
+            a_second_delivery_has_a_reason(own, origin)
+            the_record_is_as_it_was(own, origin)
+        if not is_skipped(world, origin):
+            is_delivered_to_its_end(of_cycle(found, origin, last), origin)
+    for line in lines_of(found).values():
+        one_at_a_time(found, line)
+        left = [origin for origin in line if origin in world.sent and not is_skipped(world, origin)]
+        who_is_first_is_done_first(in_last_cycles(found, left), left)
+    all_is_done(world)
+    waits_ms = longest_line_ms(found) + len(world.sent) * len(world.resetting.resets) * 60_000
+    nothing_waits_for_ever(world, waits_ms)
+
+
+def by_reset(world: World) -> int:
+    """How many copies have ended by a reset."""
+    return sum(event.reason == BY_RESET for events in Found(world).events.values() for event in events)
 
 
 def moves_of(world: World, origin: str) -> list[Moved]:
@@ -78,6 +110,17 @@ def of_cycle(found: Found, origin: str, cycle: int) -> Found:
     own.events[origin] = [one for one in found.events[origin] if one.cycle == cycle]
     own.deliveries[origin] = [one for one in found.deliveries[origin] if one.record.cycle == cycle]
     return own
+
+
+def in_last_cycles(found: Found, origins: list[str]) -> Found:
+    """What was found of records in their last cycles."""
+    last = of_cycle(found, "", 0)
+    for origin in origins:
+        cycle = max((move.made.cycle for move in moves_of(found.world, origin) if move.made), default=0)
+        own = of_cycle(found, origin, cycle)
+        for name in ("copies", "dead", "events", "deliveries"):
+            getattr(last, name)[origin] = getattr(own, name)[origin]
+    return last
 
 
 def only_cycles_of_ranges(found: Found, origin: str, cycles: set[int]) -> None:
