@@ -109,6 +109,7 @@ PROXIED = (
 GUARDED = (
     "tests/integration/kafka/test_refused_progress.py",
     "tests/integration/dlq/test_rights.py",
+    "tests/flow/lifecycle/test_several_groups_rights.py",
 )
 """Files that share a broker which checks rights."""
 HEAVY = (
