@@ -31,7 +31,7 @@ from reconsume.sidecar.core.outcome import (
     Throttled,
 )
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.delivery.push.batch_request import is_too_large, may_be_one_record
+from reconsume.sidecar.delivery.push.batch_request import is_lost, is_too_large, may_be_one_record
 from reconsume.sidecar.delivery.push.batch_verdicts import WholeRefused
 from reconsume.sidecar.delivery.verdict import ASKED_DEAD_LETTER, USUAL_POSTPONEMENT, VerdictRules, status_of
 from reconsume.sidecar.settings import Settings
@@ -143,6 +143,8 @@ def notes_of_class(settings: Settings, reason: str) -> Iterator[str]:
         yield f"the record was alone in flight at {max_deaths} deaths in a row (retry.max_deaths)"
     elif reason not in UNREADABLE and isinstance(outcome_of(settings, reason), Rejected):
         yield f"{reason} asks for the DLQ: no retry is made, and no rule is asked"
+    elif batch.max_size > 1 and is_lost(outcome_of(settings, reason)):
+        yield "a batch whose connection is lost is sent again in halves, in the same attempt, until a record is alone"
     elif batch.max_size > 1 and STATUS.fullmatch(status := reason.removeprefix("http-")):
         refused = WholeRefused(int(status), outcome_of(settings, reason))
         if is_too_large(refused) or (batch.on_failure == "split" and may_be_one_record(refused)):

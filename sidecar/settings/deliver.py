@@ -200,7 +200,7 @@ class Batch(Section):
         (
             "What a failing status of a whole batch means: a failure of each of its records (all), or halves that are "
             "sent at once, in the same attempt, until the record that fails is alone (split). 429, 503 and timeouts "
-            "are of all. A 413 is always tried in halves."
+            "are of all. A 413 or a lost connection is always tried in halves."
         ),
     )
     max_wait: int = setting(

@@ -60,6 +60,7 @@ def explained(tmp_path: Path, reason: str, *sets: str) -> tuple[list[str], list[
         ("by-operator", (), NO_ROW, "an operator"),
         ("http-413", (), BY_LADDER, ""),
         ("http-413", BATCH, BY_LADDER, "in halves"),
+        ("connection-lost", BATCH, BY_LADDER, "in halves"),
         ("http-500", (*BATCH, "deliver.batch.on_failure=split"), BY_LADDER, "in halves"),
         ("http-422", (*PULL,), BY_LADDER, ""),
         ("nacked", (*PULL, "retry.nack_redelivery_delay=30s"), NO_ROW, "comes back after 30s; no retry is used up"),

@@ -22,7 +22,13 @@ from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import State
 from reconsume.sidecar.core.ports import Reply
 from reconsume.sidecar.core.record import Now, Partition, Record
-from reconsume.sidecar.delivery.push.batch_request import BatchRequest, FormingBatch, is_too_large, may_be_one_record
+from reconsume.sidecar.delivery.push.batch_request import (
+    BatchRequest,
+    FormingBatch,
+    is_lost,
+    is_too_large,
+    may_be_one_record,
+)
 from reconsume.sidecar.delivery.push.batch_verdicts import read_batch_answer
 from reconsume.sidecar.delivery.push.pool import Push
 from reconsume.sidecar.delivery.push.request import RenderBatch
@@ -233,7 +239,7 @@ class BatchPush:
             self._look_later()
 
     def _splits(self, judged: Judged) -> bool:
-        if is_too_large(judged):
+        if is_too_large(judged) or (is_lost(judged) and self._dispatcher.pace.state is not State.OUTAGE):
             return True
         return self._limits.split and self._dispatcher.pace.state is State.OPEN and may_be_one_record(judged)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from reconsume.sidecar.core.outcome import Failed, Rejected
+from reconsume.sidecar.core.outcome import CONNECTION_LOST, Failed, Rejected
 from reconsume.sidecar.core.ports import Reply
 from reconsume.sidecar.core.record import Now, Record
 from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts, WholeRefused
@@ -108,6 +108,11 @@ class FormingBatch:
 def is_too_large(judged: Judged) -> bool:
     """Return whether a batch was refused for its size, which says nothing of any record."""
     return isinstance(judged, WholeRefused) and judged.status == TOO_LARGE
+
+
+def is_lost(judged: Judged) -> bool:
+    """Return whether the connection ended without the whole response: one record may have ended its worker."""
+    return isinstance(judged, Failed) and judged.reason == CONNECTION_LOST
 
 
 def may_be_one_record(judged: Judged) -> bool:

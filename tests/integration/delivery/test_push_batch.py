@@ -179,7 +179,6 @@ def test_what_was_gathered_goes_as_soon_as_more_requests_may_be_out() -> None:
         (stub.answer(200, "Reconsume-Verdict: retry"), Failed("retry-asked", asked=True)),
         (stub.answer(500), Failed("http-500")),
         (stub.answer(429), Throttled(1_000)),
-        (stub.close_before, "connection-lost"),
         (stub.garbage, "broken-answer"),
         (stub.hang, "timeout"),
     ],

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, NotSent, Outcome, Rejected, Throttled
 from reconsume.sidecar.core.pace.pace import Pace, State
 from reconsume.sidecar.core.record import Now
+from reconsume.sidecar.delivery.push.response_reader import LOST
 from tests.integration.delivery.batch_client import Feeder, batches, offsets
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import Behaviour, StubService, Talk
@@ -27,6 +28,15 @@ def refuses(status: int, bad: Collection[int], most: int = 1_000) -> Behaviour:
         found = offsets(talk.request)
         refused = 413 if len(found) > most else status if set(found) & set(bad) else 200
         return stub.answer(refused)(talk)
+
+    return behave
+
+
+def ends_at(bad: Collection[int]) -> Behaviour:
+    """End the connection of each batch with one of these records, as a worker does that such a record ends."""
+
+    def behave(talk: Talk) -> bool:
+        return not set(offsets(talk.request)) & set(bad) and stub.ok(talk)
 
     return behave
 
@@ -61,6 +71,15 @@ def test_a_record_that_is_too_large_alone_fails_alone() -> None:
         assert set(found.values()) == {COMMITTED}
 
 
+def test_a_batch_whose_connection_is_lost_goes_in_halves_until_the_record_that_ends_it_is_alone() -> None:
+    """Given one worker of several that a record ends, then no other record of its batch has failed."""
+    with StubService([ends_at((5,))]) as service:
+        found = fed(service, 8, requests=2)
+        assert found.pop(5) == LOST
+        assert set(found.values()) == {COMMITTED}
+        assert max(len(batch) for batch in batches(service)[1:]) == 4
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     count=st.integers(2, 24),
@@ -86,7 +105,6 @@ def test_with_split_exactly_the_records_that_fail_alone_fail(
         (True, stub.answer(503), Failed("http-503")),
         (True, stub.answer(429), Throttled(1_000)),
         (True, stub.answer(500, "Reconsume-Verdict: dead-letter"), Rejected("dead-letter-asked")),
-        (True, stub.close_before, None),
     ],
 )
 def test_what_is_of_all_records_is_not_halved(split: bool, behaviour: Behaviour, expected: Outcome | None) -> None:
