@@ -10,16 +10,22 @@ no look: topics are chosen by patterns, a missing group is empty, and Spark wait
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconsume.spark.errors import GroupNotFoundError, NoAnswerError
 from reconsume.topics.names import Names, check_name
+from reconsume.topics.owner_notes import PARTITION as OWNERS_PARTITION
+from reconsume.topics.partition import Partition
+from reconsume.topics.position_ranges import RESET, PartitionResets, ResetNote, Resets, read_resets, topic_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from reconsume.spark.job.kafka import Brokers
 
 SECONDS = 10.0
 """Seconds that the brokers may take for the whole look."""
@@ -35,10 +41,15 @@ OF_READERS = "kafka.isolation.level"
 
 
 class VisibleTopics(NamedTuple):
-    """The topics that Kafka shows. `is_whole`: the group's events topic still has the first event of each partition."""
+    """The topics that Kafka shows. `is_whole`: the group's events topic still has the first event of each partition.
+
+    `resets`: what resets of positions have left, of the main topics as they are now; nothing where this user may not
+    read the policy topic.
+    """
 
     topics: frozenset[str]
     is_whole: bool
+    resets: Resets
 
 
 def look(spark: SparkSession, source: Mapping[str, str], group: str) -> VisibleTopics | None:
@@ -63,13 +74,15 @@ def look(spark: SparkSession, source: Mapping[str, str], group: str) -> VisibleT
     servers = source["kafka.bootstrap.servers"]
     try:
         with client.within(SECONDS):
-            topics = frozenset(client.topics())
-            if events not in topics:
+            ids = client.topics()
+            if events not in (topics := frozenset(ids)):
                 raise GroupNotFoundError(
                     f"Kafka at {servers} shows no topic {events}: there is no group {group}, or this user has no right "
                     "to see it (DESCRIBE on the topic)"
                 )
-            return VisibleTopics(topics, not any(client.first_offsets(client.partitions([events])).values()))
+            is_whole = not any(client.first_offsets(client.partitions([events])).values())
+            has_notes = has_owners_notes(client, Names(group).policy, topics)
+        return VisibleTopics(topics, is_whole, present_resets(spark, source, group, ids) if has_notes else {})
     except (UnansweredError, RefusedError) as why:
         raise NoAnswerError(f"Kafka at {servers} does not answer: {why}") from why
     except (Py4JError, TypeError):  # this process may not call Java's classes, or they have other names
@@ -77,6 +90,34 @@ def look(spark: SparkSession, source: Mapping[str, str], group: str) -> VisibleT
     finally:
         with suppress(Py4JError, TypeError):
             client.close()
+
+
+def has_owners_notes(client: Brokers, policy: str, topics: Collection[str]) -> bool:
+    """Return whether owners of partitions have written to their partition of the policy topic."""
+    from reconsume.spark.job.kafka import RefusedError
+
+    notes = policy, str(OWNERS_PARTITION)
+    try:
+        return policy in topics and notes in client.partitions([policy]) and client.end_offsets([notes])[notes] > 0
+    except RefusedError:  # this user may not read it
+        return False
+
+
+def present_resets(spark: SparkSession, source: Mapping[str, str], group: str, ids: Mapping[str, str]) -> Resets:
+    """Return the resets of the topics as they are now. `ids`: of all topics, by name."""
+    policy = Names(group).policy
+    raw = read_batch(spark, {**source, "assign": json.dumps({policy: [OWNERS_PARTITION]})})
+    resets: dict[Partition, PartitionResets] = {}
+    for row in raw.select("offset", "key", "value").orderBy("offset").toLocalIterator():
+        key, value = bytes(row["key"] or b""), None if row["value"] is None else bytes(row["value"])
+        note = read_resets(key, value) if key.startswith(RESET) else ""
+        if isinstance(note, ResetNote):
+            resets.pop(note.partition, None)
+            if note.resets is not None:
+                resets[note.partition] = note.resets
+    return {
+        partition: one for partition, one in resets.items() if topic_digest(ids.get(partition.topic, "")) == one.topic
+    }
 
 
 def state_topics(visible: VisibleTopics | None, group: str) -> dict[str, str]:

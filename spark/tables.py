@@ -87,7 +87,8 @@ def dead_letters(
       A record without readable headers of ours has its own position as `id`, and null in the other three.
     - `reason`, `text` STRING: the class of the last failure, and what was said of it; of a record without readable
       headers, null, and why they cannot be read.
-    - `state` STRING, not in a stream: `ready` (a redrive would take it), `redriven`, `dismissed`, `quarantined`
+    - `state` STRING, not in a stream: `ready` (a redrive would take it), `redriven`, `dismissed`, `superseded` (a reset
+      has had the record delivered again), `quarantined`
       (redriven three times already), `copy` (another one of the same failure counts: the newest, or an edited one),
       `unfit` (its headers cannot be read, or do not name a main topic), or `forgotten` (the events that would say
       whether it was redriven have left Kafka).
@@ -106,6 +107,10 @@ def dead_letters(
         return letters.select(*ORIGIN, *CAUSE, *COUNTS, "first_failed_at", "died_at", *CONTENT)
     event_rows = view.read_rows(spark, {**bounds.start(CLOCKS), **source}, visible, group)
     stated = with_states(letters, event_rows, is_whole=visible is not None and visible.is_whole)
+    if visible is not None and visible.resets:
+        is_superseded = fn.col("superseded") & ~fn.col("state").isin("dismissed", "unfit")
+        state = fn.when(is_superseded, "superseded").otherwise(fn.col("state"))
+        stated = view.with_superseded(stated, visible.resets).withColumn("state", state)
     return stated.select(*ORIGIN, *CAUSE, "state", *COUNTS, "first_failed_at", "died_at", *CONTENT)
 
 
@@ -129,7 +134,8 @@ def waiting(
     - `key`, `value` BINARY, `headers` MAP<STRING, BINARY>: those of the copy that waits, as in `dead_letters`; null if
       no topic of the group has that copy, such as of a record that a relay's service has taken.
 
-    A row is there for each record whose latest event says that it waits, as `retries list` has it. Copies of earlier
+    A row is there for each record whose latest event says that it waits, as `retries list` has it, and which no reset
+    has had delivered again since. Copies of earlier
     attempts, which stay in the topics for a week, are not in the table. It is complete since the oldest event (7 days,
     as `topics apply` makes the topic); with a view topic since the oldest row there (37 days). All events and copies
     are read whatever `since` is: they are not in the order of due times.
@@ -137,6 +143,8 @@ def waiting(
     source, bounds = reading(brokers, options), bounds_of(since, until)
     visible = look(spark, source, group)
     rows = view.newest(view.read_rows(spark, source, visible, group))
+    if visible is not None and visible.resets:
+        rows = view.with_superseded(rows, visible.resets).where("not superseded")
     word = fn.when(fn.col("state") == State.REDRIVEN.value, "redriven").when(fn.col("due") == 0, "parked")
     rows = rows.where(fn.col("state").isin(*WAITING)).withColumn("state", word.otherwise("waiting"))
     rows = schema.with_timestamps(rows).where(bounds.has("due"))

@@ -20,6 +20,7 @@ from reconsume.spark.names import EVENTS_SUFFIX, VIEW_SUFFIX, reading
 from reconsume.spark.schema import CYCLE, events
 from reconsume.topics.events import FAILURES, RANKS
 from reconsume.topics.names import Names
+from reconsume.topics.position_ranges import Resets
 
 __all__ = ["VALUE", "events", "newest", "outputs", "present", "table", "view"]
 
@@ -159,7 +160,9 @@ def table(
 
     The columns are VALUE, with times as TIMESTAMP: null where there is no time, such as `due` of a parked record. The
     state is the one in Kafka when Spark reads it. It is complete since the oldest record in the group's events topic (7
-    days, as `topics apply` makes it), and with a view topic since the oldest one there (37 days).
+    days, as `topics apply` makes it), and with a view topic since the oldest one there (37 days). A record that a reset
+    has had delivered again since has the state SUPERSEDED until the first event of its new cycle; with Spark Connect,
+    and without the right to read the policy topic, it keeps the one before.
 
     `bootstrap` is Kafka's address, `host:port`, or several of them separated by commas. `options` are added to those of
     Spark's Kafka source, such as `kafka.security.protocol`.
@@ -171,7 +174,25 @@ def table(
     """
     source = reading(bootstrap, options)
     visible = look(spark, source, group)
-    return schema.with_timestamps(newest(read_rows(spark, source, visible, group)).select(*VALUE))
+    rows = newest(read_rows(spark, source, visible, group))
+    if visible is not None and visible.resets:
+        state = fn.when(fn.col("superseded"), "SUPERSEDED").otherwise(fn.col("state"))
+        rows = with_superseded(rows, visible.resets).withColumn("state", state)
+    return schema.with_timestamps(rows.select(*VALUE))
+
+
+def with_superseded(rows: DataFrame, resets: Resets) -> DataFrame:
+    """Return rows with the column `superseded` BOOLEAN: a reset has had the record delivered again, in a later cycle.
+
+    `rows` has the columns `topic`, `partition`, `offset` and `cycle`.
+    """
+    segments = [(*source, *segment) for source, one in resets.items() for segment in one.segments()]
+    form = "in_topic STRING, in_partition BIGINT, first BIGINT, end BIGINT, in_cycle BIGINT"
+    ranges = rows.sparkSession.createDataFrame(segments, form)
+    is_in = (fn.col("topic") == fn.col("in_topic")) & (fn.col("partition") == fn.col("in_partition"))
+    is_in &= (fn.col("offset") >= fn.col("first")) & (fn.col("offset") < fn.col("end"))
+    joined = rows.join(fn.broadcast(ranges), is_in & (fn.col("cycle") < fn.col("in_cycle")), "left")
+    return joined.withColumn("superseded", fn.col("in_cycle").isNotNull()).drop(*ranges.columns)
 
 
 def read_rows(spark: SparkSession, source: Mapping[str, str], visible: VisibleTopics | None, group: str) -> DataFrame:

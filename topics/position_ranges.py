@@ -15,7 +15,9 @@ A record is believed only about the topic whose id it names (`topic`): a recreat
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -64,6 +66,12 @@ class PartitionResets(msgspec.Struct, frozen=True, omit_defaults=True):
     skipped: tuple[tuple[Long, Long], ...] = ()
     v: int = 1
 
+    def segments(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the offsets that ranges cover, without overlaps: from where to where, and in which cycle."""
+        for start, end in pairwise(sorted({at for one in self.ranges for at in (one.start, one.end)})):
+            if cycle := self.cycle_of(start):
+                yield start, end, cycle
+
     @property
     def last_reset(self) -> str:
         """The id of the last reset; empty if there was none."""
@@ -95,6 +103,11 @@ Resets: TypeAlias = Mapping[Partition, PartitionResets]
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(PartitionResets)
+
+
+def topic_digest(topic_id: str) -> str:
+    """Return the digest by which notes name a topic, of the id that Kafka gives (`LogId.topic`)."""
+    return f"{zlib.crc32(topic_id.encode()):08x}"
 
 
 def is_superseded(resets: Resets, record_id: str, cycle: int) -> bool:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import KafkaError, Message, Producer
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.group_policy.state import ControlState, control_record
 from reconsume.sidecar.hints import absent
@@ -23,13 +22,12 @@ from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient
 from reconsume.topics.names import Names
+from reconsume.topics.owner_notes import PARTITION as OWNERS_PARTITION
 from reconsume.topics.partition import Partition
 from reconsume.topics.policy_record import PARTITION
-from reconsume.topics.position_ranges import RESET, PartitionResets, ResetNote, Resets, read_resets
+from reconsume.topics.position_ranges import RESET, PartitionResets, ResetNote, Resets, read_resets, topic_digest
 
 CLIENT = "reconsume-control"
-OWNERS_PARTITION = 1
-"""The partition of the policy topic to which the owners of partitions write, in their transactions."""
 MOST_UNSENT = 20_000
 """Records that wait for the brokers at a time: all decisions of a group, and their events."""
 
@@ -144,7 +142,7 @@ class ResetLog:
         return {
             source: resets
             for source, resets in self.resets.items()
-            if source.topic in topics and LogId.of("", topics[source.topic].id).topic == resets.topic
+            if source.topic in topics and topic_digest(topics[source.topic].id) == resets.topic
         }
 
 

@@ -24,9 +24,9 @@ from typing import NamedTuple, Protocol
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.offset_ranges import OffsetRanges
-from reconsume.sidecar.core.progress import LogId, Progress
+from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
-from reconsume.sidecar.group_policy.control_log import OWNERS_PARTITION, ControlLog, ResetLog
+from reconsume.sidecar.group_policy.control_log import ControlLog, ResetLog
 from reconsume.sidecar.group_policy.queries import live_queries, name_of
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import absent, hint, not_ours
@@ -37,8 +37,9 @@ from reconsume.sidecar.printable import plural, printable
 from reconsume.sidecar.settings import Settings
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.names import Names
+from reconsume.topics.owner_notes import PARTITION as OWNERS_PARTITION
 from reconsume.topics.partition import Partition
-from reconsume.topics.position_ranges import MOST_RANGES, PartitionResets, ResetRange
+from reconsume.topics.position_ranges import MOST_RANGES, PartitionResets, ResetRange, topic_digest
 from reconsume.topics.reset_record import MOST_PARTS, ResetPart, ResetRequest, render_reset, reset_key
 
 CLIENT = "reconsume-reset"
@@ -265,7 +266,7 @@ class PositionStore:
             raise ContractError(absent([topic]))
         if found.id in ("", NO_ID):
             raise ContractError("the brokers have no ids of topics (Kafka 2.8 and later do), which a reset needs")
-        return LogId.of("", found.id).topic, found.partitions
+        return topic_digest(found.id), found.partitions
 
     def basis(self, wish: ResetWish) -> ResetBasis:
         """Return what Kafka says of the partitions now. Raises ContractError, with a sentence, and BrokerError."""
@@ -333,7 +334,7 @@ class PositionStore:
         """Return what became of a request. Raises BrokerError."""
         self._resets.read_on()
         found = self.cluster.existing([request.topic]).get(request.topic)
-        is_same = found is not None and LogId.of("", found.id).topic == request.id
+        is_same = found is not None and topic_digest(found.id) == request.id
         is_late, states = request.is_over(wall()), dict[int, PartState]()
         again, skipped = dict[int, int](), dict[int, tuple[tuple[int, int], ...]]()
         for part in request.parts:

@@ -20,11 +20,14 @@ from reconsume.spark import tables, view
 from reconsume.spark.errors import GroupNotFoundError
 from reconsume.topics.dead_letter_headers import EDITED, dead_letter_headers
 from reconsume.topics.events import State, encode_event, event_of
+from reconsume.topics.names import Kind
+from reconsume.topics.position_ranges import PartitionResets, ResetRange
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import RetryState
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.raw_producer import produce_raw
+from tests.support.kafka.reset_notes import note_resets, topic_id
 from tests.support.kafka.topic_io import Out, create_topic, produce
 
 HOUR = 3_600_000
@@ -179,7 +182,7 @@ def test_each_dead_letter_has_the_state_by_which_the_command_line_lists_it(
 
 
 def test_the_states_are_those_of_the_command_line() -> None:
-    assert {*STATES.values(), "forgotten"} == set(Eligibility)
+    assert {*STATES.values(), "forgotten", "superseded"} == set(Eligibility)
     assert tables.MOST_REDRIVES == MOST_REDRIVES
 
 
@@ -304,3 +307,23 @@ def delete_records(bootstrap: str, topic: str) -> None:
     ]
     for future in admin.delete_records(partitions).values():
         future.result(30)
+
+
+def test_what_a_reset_has_superseded_is_named_and_does_not_wait(spark: SparkSession, kafka: Broker) -> None:
+    """Given a dead letter and a retry of the cycle before, and one dead letter outside the range of the reset."""
+    group = create_group(fresh_group(kafka.bootstrap, delays=(LONG,)), also=[Kind.POLICY])
+    died, waits, beside = (state_of(group, number, due_at=int(time.time() * 1000) + LONG) for number in range(3))
+    kill(group, died, b"died")
+    kill(group, beside, b"beside")
+    tell(group, State.WAITING_RETRY, waits, level=LONG)
+    moved = ResetRange(0, 2, 1, 1)
+    note_resets(group, 0, PartitionResets(topic_id(group), 1, (moved,), ("r1",)))
+    letters = by_value(tables.dead_letters(spark, group.bootstrap, group.group))
+    assert {value: row["state"] for value, row in letters.items()} == {b"died": "superseded", b"beside": "ready"}
+    assert tables.waiting(spark, group.bootstrap, group.group).count() == 0
+    rows = by_id(view.table(spark, group.bootstrap, group.group))
+    assert {ident: row["state"] for ident, row in rows.items()} == {
+        died.id: "SUPERSEDED",
+        waits.id: "SUPERSEDED",
+        beside.id: "DLQ",
+    }

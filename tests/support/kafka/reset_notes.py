@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from confluent_kafka import Producer
 
-from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.topics.owner_notes import PARTITION as OWNERS_PARTITION
 from reconsume.topics.partition import Partition
-from reconsume.topics.position_ranges import PartitionResets, render_resets, reset_key
+from reconsume.topics.position_ranges import PartitionResets, render_resets, reset_key, topic_digest
 from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import SECONDS
-
-OWNERS_PARTITION = 1
 
 
 def topic_id(group: GroupTopics) -> str:
     """The id of the main topic, as notes have it."""
     described = Cluster({"bootstrap.servers": group.bootstrap}).existing([group.main])
-    return LogId.of("", described[group.main].id).topic
+    return topic_digest(described[group.main].id)
 
 
 def note_resets(group: GroupTopics, partition: int, resets: PartitionResets) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reconsume.sidecar.core.progress import LogId
 from reconsume.topics.partition import Partition
 from reconsume.topics.position_ranges import (
     KEEP_MS,
@@ -14,6 +15,7 @@ from reconsume.topics.position_ranges import (
     read_resets,
     render_resets,
     reset_key,
+    topic_digest,
 )
 
 ORDERS = Partition("or.d-ers", 3)
@@ -23,6 +25,15 @@ BOTH = PartitionResets("aa11bb22", 2, (FIRST, SECOND), ("r1", "r2"))
 
 def test_a_record_is_in_the_greatest_cycle_of_the_ranges_that_cover_it() -> None:
     assert [BOTH.cycle_of(offset) for offset in (9, 10, 19, 20, 39, 40)] == [0, 1, 1, 2, 2, 0]
+
+
+def test_segments_say_the_same_without_overlaps() -> None:
+    assert list(BOTH.segments()) == [(10, 20, 1), (20, 30, 2), (30, 40, 2)]
+    assert list(PartitionResets("aa11bb22").segments()) == []
+
+
+def test_a_topic_has_the_same_digest_in_notes_as_in_progress() -> None:
+    assert topic_digest("4cuNyAOSQsydmKTQ3sTqyQ") == LogId.of("", "4cuNyAOSQsydmKTQ3sTqyQ").topic
 
 
 def test_a_copy_of_an_older_cycle_than_its_range_is_superseded_and_no_other() -> None:
