@@ -50,7 +50,7 @@ def writes_of(record: ReadRecord, decision: Commit | Written, rules: GroupRules,
             copy = _copy(record, rules.retry_topic(level, state), state, rules)
             return (copy, _event(state, State.WAITING_RETRY, level, rules, now))
         case Requeue(retry_state=state, by=by):
-            copy = _copy(record, rules.names.ordered(state.topic), state, rules)
+            copy = _copy(record, rules.retry_topic(None, state), state, rules)
             return (copy, _event(state, State.WAITING_RETRY, None, rules, state.due_at or state.last_failed_at, by))
         case Hop(level=int(level), stray=True):
             return (_passed_on(record, rules.names.level(level, rules.family(record.source.topic)), now),)

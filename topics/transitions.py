@@ -80,8 +80,8 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """A copy for the queue topic whose count stays, and its event: it is parked (`retry_state.parked`), or the
-    operator `by` has decided that it is tried now."""
+    """A copy whose count stays, and its event: it is parked in its queue (`retry_state.parked`), or the operator `by`
+    has decided that it is tried now. Where records do not wait in a queue, it is for the ready topic."""
 
     retry_state: RetryState
     by: str = ""
@@ -192,7 +192,7 @@ def parked(record: ReadRecord, failure: Failure, rules: GroupRules, now: int) ->
 
 
 def tried_now(record: ReadRecord, why: str, nonce: str, now: int, by: str = "") -> Requeue | Hop:
-    """Return the copy of a record that waits in a queue and that a person has tried now: it is due, with its count.
+    """Return the copy of a record that waits and that a person has tried now: it is due, with its count.
 
     One that only waits behind another stays there: nothing else holds it.
     """
@@ -204,7 +204,7 @@ def tried_now(record: ReadRecord, why: str, nonce: str, now: int, by: str = "") 
 
 
 def dead_by_hand(record: ReadRecord, why: str, now: int, by: str = "") -> DeadLetter:
-    """Return the dead letter of a record that waits in a queue, by a person's decision: it did not fail again."""
+    """Return the dead letter of a record that waits, by a person's decision: it did not fail again."""
     before, text = retry_state_of(record), reason_text(BY_OPERATOR, why)
     ended = replace(before, order=None, behind=False, parked=False, settled="", postponed_at=0)
     state = replace(ended, due_at=now, first_failed_at=before.first_failed_at or now, reason=text)
@@ -212,7 +212,7 @@ def dead_by_hand(record: ReadRecord, why: str, now: int, by: str = "") -> DeadLe
 
 
 def done_by_hand(record: ReadRecord, why: str, by: str = "") -> Commit:
-    """Return the end of a record that waits in a queue and that a person has called done; an event tells of it."""
+    """Return the end of a record that waits and that a person has called done; an event tells of it."""
     return Commit(replace(retry_state_of(record), reason=reason_text(BY_OPERATOR, why)), by)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -38,15 +38,49 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.reason_classes import ReasonClasses
 from reconsume.sidecar.core.record import Now, Record, weight_of
 from reconsume.sidecar.core.room import Room
-from reconsume.topics.attempt import attempt_of
+from reconsume.topics import transitions
+from reconsume.topics.attempt import Attempt, attempt_of
+from reconsume.topics.decision_record import COMMIT, DEAD_LETTER
 from reconsume.topics.headers_fast import for_topic
 from reconsume.topics.outputs import stamped
 from reconsume.topics.render_headers import attempt_before
 from reconsume.topics.transition_records import Copy, writes_of
-from reconsume.topics.transitions import DONE, Commit, Forward, Wait, Written
+from reconsume.topics.transitions import DONE, Commit, Forward, Hop, Requeue, Retry, Wait, Written
 
 if TYPE_CHECKING:
     from reconsume.sidecar.core.queues import LongWaits
+    from reconsume.sidecar.core.settling import Settling
+
+
+class ByHand(NamedTuple):
+    """What an operator has decided about a record that waits: `how` (`decision_record.WAYS`), why, and who. `by`: the
+    id of the decision. `attempt`: the one that it is for; None: the one that waits."""
+
+    how: str
+    why: str
+    who: str
+    by: str
+    attempt: Attempt | None = None
+
+
+class Ruled(NamedTuple):
+    """What an operator's decision makes of a record. `by`: the id of the decision."""
+
+    decision: Commit | Written
+    by: str
+
+
+def ruled_by_hand(said: ByHand, record: Record, now: Now) -> Ruled:
+    """Return what an operator's decision makes of a record that waits (contract 5.7)."""
+    decision: Commit | Written
+    if said.how == DEAD_LETTER:
+        decision = transitions.dead_by_hand(record, said.why, now.wall_ms, said.who)
+    elif said.how == COMMIT:
+        decision = transitions.done_by_hand(record, said.why, said.who)
+    else:
+        decision = transitions.tried_now(record, said.why, said.by, now.wall_ms, said.who)
+    return Ruled(decision, said.by)
+
 
 STAYS = (Wait, Postpone, NackWait, RetryInPlace)
 """The decisions after which a record stays in memory, and comes again from there. As a union it would be made anew for
@@ -62,6 +96,8 @@ class Decisions:
         self.counters = counters
         self.queues: LongWaits | None = None
         """The queues, which are told of what is decided."""
+        self.settling: Settling
+        """What operators have decided."""
         self._machines, self._dispatcher = machines, dispatcher
         self._reasons = ReasonClasses()
 
@@ -71,9 +107,10 @@ class Decisions:
         # Contract 9.4: while the sidecar drains, a failure makes no dead letter.
         rule = decide_draining if self._dispatcher.closed else decide
         decision: Decision = rule(record, outcome, self.policy, now.wall_ms)
-        if isinstance(decision, STAYS) and self.queues is not None:
-            # Contract 5.7: once a person has decided about a record of a queue, it is not tried again from memory.
-            decision = self.queues.decided_meanwhile(partition, record, now) or decision
+        # Contract 5.7: once an operator has decided about a record, its failure leads to no retry.
+        if (ruled := self._ruled_meanwhile(partition, record, decision, now)) is not None:
+            self.write(partition, record, ruled.decision, now, settled_by=ruled.by)
+            return
         waiting, offsets = self._machines.waiting, partition.offsets
         match decision:
             case LeaveUncommitted():
@@ -99,6 +136,16 @@ class Decisions:
             case _:
                 self.write(partition, record, decision, now, getattr(outcome, "outputs", ()))
 
+    def _ruled_meanwhile(self, partition: PartitionState, record: Record, decision: Decision, now: Now) -> Ruled | None:
+        """Return what an operator has decided about a record that is to stay in memory, or to be retried; None if none
+        has."""
+        ruled = None
+        if self.queues is not None and isinstance(decision, STAYS):
+            ruled = self.queues.decided_meanwhile(partition, record, now)
+        if ruled is None and self.settling.in_force and isinstance(decision, (*STAYS, Retry, Requeue, Hop)):
+            ruled = self.settling.decided_meanwhile(partition, record, now)
+        return ruled
+
     def _count_failure(self, record: Record, outcome: Outcome, now: Now) -> Outcome:
         """Count a failed attempt, and return the outcome with a reason of a bounded number."""
         if isinstance(outcome, (Failed, Rejected)):  # a union would be made anew for each record
@@ -112,10 +159,16 @@ class Decisions:
         return outcome
 
     def write(
-        self, partition: PartitionState, record: Record, decision: Commit | Written, now: Now, outputs: Outputs = ()
+        self,
+        partition: PartitionState,
+        record: Record,
+        decision: Commit | Written,
+        now: Now,
+        outputs: Outputs = (),
+        settled_by: str = "",
     ) -> None:
         """Have what a decision writes go with the next batch. `outputs`: what the service asked to be written with it
-        (contract 1.12)."""
+        (contract 1.12). `settled_by`: the id of the operator's decision that it carries out; empty for none."""
         has_nothing_else = not outputs or decision != DONE
         if self.queues is not None and has_nothing_else and self.queues.settles(partition, record, decision):
             return
@@ -129,7 +182,9 @@ class Decisions:
             self._machines.room.add_bytes(partition, record.weight - before)
             entry.record = record
         offsets.move(entry, SETTLED)
-        self._machines.outbox.pending.append(SettledRecord(record, decision, writes + outputs, len(outputs)))
+        self._machines.outbox.pending.append(
+            SettledRecord(record, decision, writes + outputs, len(outputs), settled_by)
+        )
         self._machines.commits.entry_added()
 
     def _with_outputs(self, record: Record, outputs: Outputs) -> tuple[Record, Outputs]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconsume.sidecar.core.hold_gate import HoldGate
+from reconsume.sidecar.core.hold_gate import BY_DECISION, HoldGate
 from reconsume.sidecar.core.outbox import Proof
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.partition import (
@@ -80,7 +80,7 @@ class Gates:
     def _reason_waiting(self, partition: PartitionState, entry: Entry, steady_ms: int) -> NotDelivered:
         where, record = entry.where, entry.record
         if entry.hold:
-            return NotDelivered.HELD
+            return NotDelivered.DECIDED if entry.hold.startswith(BY_DECISION) else NotDelivered.HELD
         if where is AWAY or record is None:
             return self.reason_unread(partition)
         if where is BEHIND:

@@ -10,12 +10,12 @@ go (a level, the queue of its key, the gate after crashes) need not know of hold
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from reconsume.sidecar.core.fetching import Fetching
 from reconsume.sidecar.core.holds import NO_HOLDS, Hold, Holds
 from reconsume.sidecar.core.invariant import ensure
-from reconsume.sidecar.core.partition import AWAY, FetchedRecords, PartitionState
+from reconsume.sidecar.core.partition import AWAY, Entry, FetchedRecords, PartitionState
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
@@ -26,6 +26,10 @@ MOST_HELD = 50_000
 costs some 100 bytes. Beyond it those partitions are paused that have their part of it."""
 LOOK_AGAIN_MS = 10_000
 """ms after which a partition that is paused for `MOST_HELD` is fetched again, and paused again if that is still so."""
+
+
+BY_DECISION = "decision/"
+"""How what keeps a record back begins where that is no hold, but the rate of a decision about it (`settling.py`)."""
 
 
 class HoldGate:
@@ -93,23 +97,25 @@ class HoldGate:
         own, counts = _count_held(partition), map(_count_held, self._partitions.values())
         return own * len(self._partitions) >= MOST_HELD and sum(counts) >= MOST_HELD
 
-    def keep_back(self, partition: PartitionState, record: Record) -> None:
-        """Keep a record back that is held and whose turn has come.
+    def keep_back(self, partition: PartitionState, record: Record, by: str = "") -> None:
+        """Keep a record back that is held and whose turn has come. `by`: what keeps it back; empty: the hold does.
 
         A record of a queue stays in the queue, for which its lane sees (`AWAY`, without a hold).
         """
-        hold = self.hold_of(partition, record)
-        assert hold is not None
+        if not by:
+            hold = self.hold_of(partition, record)
+            assert hold is not None
+            by = hold.id
         entry = partition.offsets.entries[record.offset]
         if partition.kind.under is not None and not record.memory_only:
             self._fetching.drop_from_memory(partition, entry)
             self._waiting.shed_record(record)
         # Contract 10.4: its order within its key, or its tries in place, are known in memory alone.
         elif self._ordered or record.memory_only:
-            self._waiting.stop_record(partition, record, hold.id)
+            self._waiting.stop_record(partition, record, by)
         else:
             # The offset is enough, as it is fetched again at the hold's end; days of payloads would not fit.
-            entry.hold = hold.id
+            entry.hold = by
             self._fetching.drop_from_memory(partition, entry)
 
     # --- and go on --------------------------------------------------------------------------------------------------
@@ -118,18 +124,34 @@ class HoldGate:
         """Let go on what no hold keeps back any more."""
         if partition.offsets.stopped:
             self._waiting.let_held(partition, lambda record: self.hold_of(partition, record) is None)
-        free = [entry for entry in partition.offsets.held_away() if entry.hold not in self.holds.ids]
+        away = (entry for entry in partition.offsets.held_away() if not entry.hold.startswith(BY_DECISION))
+        free = [entry for entry in away if entry.hold not in self.holds.ids]
         is_paused = partition.paused is not None and partition.paused.because is NotFetched.HELD
         if free or (is_paused and not self._covers(partition)):
-            for entry in free:
-                entry.hold = ""
-                partition.offsets.move(entry, AWAY)  # from now on it is to be read again
-            self._fetching.fetch_held(partition, [entry.offset for entry in free], now.steady_ms)
+            self._fetch_free(partition, free, now)
+
+    def let_undecided(self, partition: PartitionState, decisions: Collection[str], now: Now) -> None:
+        """Let go on what was kept back for another decision than these."""
+        is_over = {entry.hold for entry in partition.offsets.entries.values() if entry.hold.startswith(BY_DECISION)}
+        is_over -= {BY_DECISION + ident for ident in decisions}
+        if not is_over:
+            return
+        offsets = partition.offsets
+        if any(offsets.entries[offset].hold in is_over for offset in offsets.stopped):
+            self._waiting.let_held(partition, lambda record: offsets.entries[record.offset].hold in is_over)
+        if free := [entry for entry in offsets.held_away() if entry.hold in is_over]:
+            self._fetch_free(partition, free, now)
+
+    def _fetch_free(self, partition: PartitionState, free: Sequence[Entry], now: Now) -> None:
+        for entry in free:
+            entry.hold = ""
+            partition.offsets.move(entry, AWAY)  # from now on it is to be read again
+        self._fetching.fetch_held(partition, [entry.offset for entry in free], now.steady_ms)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         for source, partition in self._partitions.items():
-            away = {entry.hold for entry in partition.offsets.held_away()}
+            away = {e.hold for e in partition.offsets.held_away() if not e.hold.startswith(BY_DECISION)}
             past = away - self.holds.ids
             ensure(partition.closing or not past, f"{source} is held by {past}, which are not in force")
 

@@ -27,7 +27,7 @@ from reconsume.sidecar.core.gates import Gates
 from reconsume.sidecar.core.hold_gate import HoldGate
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.invariant import ensure
-from reconsume.sidecar.core.notes import NOTES, NoteKeeper, coming_bytes
+from reconsume.sidecar.core.notes import NOTES, REFUSED, NoteKeeper, coming_bytes
 from reconsume.sidecar.core.order import KeyQueues, OrderBy
 from reconsume.sidecar.core.outbox import COMMIT, DOUBT, Commits, MembershipDoubt, Outbox, Proof
 from reconsume.sidecar.core.outcome import COMMITTED, Cancelled, Died, Outcome, label_of
@@ -55,9 +55,11 @@ from reconsume.sidecar.core.reasons import Closed, NotDelivered, NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.results import CommitResults, ResultCalls
 from reconsume.sidecar.core.room import ROOM, Room, SharedRoom
+from reconsume.sidecar.core.settling import Settling
 from reconsume.sidecar.core.suspects import SUSPECTS, Stage, SuspectCalls, SuspectGate
 from reconsume.sidecar.core.waiting import WaitingRecords
 from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.decision_record import DecisionRecord
 from reconsume.topics.owner_notes import OwnerNotes
 from reconsume.topics.position_ranges import PartitionResets, Resets
 from reconsume.topics.retry_headers import RetryState
@@ -131,6 +133,8 @@ class Lane:
         )
         self.resets = PositionResets(machines, self.ownership, self.notes.use, ports.repeat_takeover)
         self.notes.resets_read = self._resets_read
+        self.settling = Settling(machines, decisions, self.notes, self.hold_gate, ports.notes)
+        decisions.settling = self.settling
         self.gates = Gates(machines, self.resets, self.hold_gate, dispatcher)
         self._ports, self._dispatcher, self._wanted = ports, dispatcher, options.wanted
         self._accepted: list[Record] = []
@@ -222,6 +226,15 @@ class Lane:
             self.queues.obey(holds)
         self._end_turn(now)
 
+    def decide(self, decisions: Mapping[str, DecisionRecord], now: Now) -> None:
+        """Carry out what operators have decided about waiting records: these decisions, by their ids, and no others."""
+        self.settling.decide(decisions, now)
+        self._end_turn(now)
+
+    def rewrite_notes(self) -> None:
+        """Write what is noted of its partitions again: the policy topic may be another one."""
+        self.notes.rewrite()
+
     def reset(self, orders: Iterable[ResetOrder], known: Resets, now: Now) -> None:
         """Carry out these resets of the position of its main partitions, and deliver no copy that they supersede.
 
@@ -241,6 +254,7 @@ class Lane:
             if grant.partition.topic not in self.ownership.waits:
                 self.resets.begin(grant.partition, None, now)
         self.notes.begin_partitions([self.partitions[grant.partition] for grant in grants], now)
+        self.settling.begin_partitions([self.partitions[grant.partition] for grant in grants])
         if self.queues is not None:
             self.queues.assigned(grants)
         self.tick(now)
@@ -267,11 +281,13 @@ class Lane:
 
     def notes_read(self, wanted: Mapping[Partition, int], notes: OwnerNotes, now: Now) -> None:
         """Take in what owners have noted of partitions, which were `wanted` under these epochs."""
-        self.notes.take_notes(wanted, notes, now)
+        self.settling.take_notes(self.notes.take_notes(wanted, notes, now), notes)
         self._end_turn(now)
 
     def scanned(self, scanned: ScannedRange, now: Now) -> None:
         """Take in records of a range that was asked for."""
+        self.settling.scanned(scanned, now)
+        self._look_at_room(now)
         self._end_turn(now)
 
     def _supersedes(self, state: RetryState) -> bool:
@@ -286,6 +302,7 @@ class Lane:
 
     def _partitions_dropped(self, partitions: Collection[Partition]) -> None:
         self.notes.drop_partitions(partitions)
+        self.settling.drop_partitions(partitions)
         if self.queues is not None:
             self.queues.dropped(partitions)
 
@@ -313,7 +330,7 @@ class Lane:
     def _take_run(self, partition: PartitionState, run: FetchedRecords, now: Now) -> None:
         if run.last_at_ms is not None:
             partition.commit.last_at_ms = run.last_at_ms
-        if self.decisions.policy.relay and not self.hold_gate.in_force:
+        if self.decisions.policy.relay and not (self.hold_gate.in_force or self.settling.in_force):
             run = forward_due(partition, run, self.machines, self.decisions, now)
         going, counters = list[Record](), self.decisions.counters
         keeps = None if self.queues is None else self.queues.keeper(partition)
@@ -352,6 +369,8 @@ class Lane:
         assert record is not None
         if self.resets.in_force and record.retry_state is not None and self.resets.supersedes(record.retry_state):
             self.decisions.write(partition, record, by_reset(record), now)
+            return False
+        if self.settling.in_force and self.settling.takes(partition, record, now):
             return False
         decision = after_wait(record, self.decisions.policy, now.wall_ms, waiting.patience_ms)
         if isinstance(decision, Wait):
@@ -415,6 +434,8 @@ class Lane:
         if (reason := self.gates.first_closed(partition, record)) is not None:
             self._keep_back(partition, record, reason, now)
             return False
+        if self.settling.in_force and self._is_settled(partition, record, now):
+            return False
         suspicion, suspects = partition.suspicion, self.suspects
         if suspicion is not None and suspects is not None:
             is_let_through = suspects.pass_or_keep(partition, suspicion, record, now)
@@ -427,6 +448,13 @@ class Lane:
         offsets.move(offsets.entries[record.offset], OUT)
         self._ports.deliver(record, self.answered)
         return True
+
+    def _is_settled(self, partition: PartitionState, record: Record, now: Now) -> bool:
+        """Return whether an operator has decided about a record whose turn has come, which is carried out then."""
+        is_taken = self.settling.takes(partition, record, now)
+        if is_taken and self.suspects is not None and partition.suspicion is not None:
+            self.suspects.kept_back(partition, partition.suspicion)
+        return is_taken
 
     def _keep_back(self, partition: PartitionState, record: Record, reason: Closed, now: Now) -> None:
         """Keep a record that a gate does not let pass where that gate finds it again."""
@@ -579,6 +607,8 @@ class Lane:
             self.room.end_look(now)
         elif what == NOTES:
             self.notes.read_missing()
+        elif what == REFUSED:
+            self.notes.is_refused = False
         elif what == DOUBT:
             self.machines.doubt.raise_doubt()
         elif what == RESETS:
@@ -606,6 +636,8 @@ class Lane:
         if self.queues is not None:
             self.queues.turn(now)
             self._look_at_room(now)
+        if self.settling.in_force:
+            self.settling.turn(now)
         self._dispatcher.dispatch(now)
         self._start_commit(now)
         self.machines.agenda.set_time(PACE, self._dispatcher.look_for_hangs(now))
@@ -616,6 +648,8 @@ class Lane:
             self.resets.turn(now)
         if (queues := self.decisions.queues) is not None:
             queues.turn(now)
+        if self.settling.in_force:
+            self.settling.turn(now)
         self._dispatcher.dispatch(now)
         agenda = self.machines.agenda
         if agenda.times.get(COMMIT, NEVER) <= now.steady_ms:
@@ -662,6 +696,7 @@ class Lane:
             self.notes,
             self.ownership,
             self.resets,
+            self.settling,
             self.hold_gate,
             self._dispatcher,
         ):

@@ -50,8 +50,8 @@ from reconsume.topics.owner_notes import (
 from reconsume.topics.position_ranges import PartitionResets, render_resets, reset_key
 from reconsume.topics.transition_records import Copy
 
-NOTES = "notes"
-"""The name in the agenda of the next look for notes that were not there."""
+NOTES, REFUSED = "notes", "refused notes"
+"""The names in the agenda of the next look for notes that were not there, and of the next try to write some."""
 LOST_AFTER_MS, LOOK_EVERY_MS = 30_000, 2_000
 """ms after which notes that are not in the policy topic count as lost, and between two looks for them."""
 REFUSED_FOR_MS = 5_000
@@ -85,7 +85,10 @@ class NoteKeeper:
         """The epochs of the partitions whose notes are being read."""
         self._since: dict[Partition, int] = {}
         """Since when the notes of partitions are looked for, and not found (steady ms)."""
-        self._refused_until_ms = -NEVER
+        self.is_refused = False
+        """Whether Kafka has refused notes a moment ago: none is written then that may wait."""
+        self.forgotten: Callable[[Partition, int], None] = _nothing_forgotten
+        """Told of records that are not settled early after all."""
 
     def use(self) -> None:
         """Have notes go with each batch from now on."""
@@ -180,12 +183,12 @@ class NoteKeeper:
 
     # --- a record is settled early ----------------------------------------------------------------------------------
 
-    def may_settle_early(self, partition: PartitionState, steady_ms: int) -> bool:
+    def may_settle_early(self, partition: PartitionState) -> bool:
         """Return whether a record of a partition may be settled that has not begun.
 
         Where Kafka does not tell the ids of topics, the note could be taken for one about another log.
         """
-        return partition.commit.progress.log is not None and steady_ms >= self._refused_until_ms
+        return partition.commit.progress.log is not None and not self.is_refused
 
     def settle_early(self, partition: PartitionState, record: Record) -> None:
         """Note that a record that has not begun is settled, and on its way into Kafka."""
@@ -203,6 +206,8 @@ class NoteKeeper:
         coming = notes.coming.pop(record.offset, None)
         if is_written:
             notes.add(record.offset)
+        else:
+            self.forgotten(partition.source, record.offset)
         if coming is None:
             return False
         self._room.add_bytes(partition, -record.weight)
@@ -223,11 +228,12 @@ class NoteKeeper:
         topic, notes = self._topic(), list[Copy]()
         for source, share in commits.items():
             partition = self._partitions[source]
-            own = [
-                *self._chunks_of(partition, early.get(source, ()), share.progress.next),
-                *([] if share.resets is None else [(reset_key(source), render_resets(share.resets))]),
-                *self.decided(entries, source),
-            ]
+            own = list[tuple[bytes, bytes | None]]()
+            if share.resets is not None:
+                own.append((reset_key(source), render_resets(share.resets)))
+            if early or not self.is_refused:  # what is early cannot go without its note
+                own += self._chunks_of(partition, early.get(source, ()), share.progress.next)
+                own += self.decided(entries, source)
             if own:
                 unique = f"{zlib.crc32(b''.join(part or b'' for one in own for part in one)):08x}"
                 commits[source] = share._replace(progress=replace(share.progress, unique=unique))
@@ -254,7 +260,8 @@ class NoteKeeper:
     def batch_ended(self, result: CommitResult, now: Now) -> None:
         """Forget the chunks that a committed batch has deleted."""
         if result.notes_refused:
-            self._refused_until_ms = now.steady_ms + REFUSED_FOR_MS
+            self.is_refused = True
+            self._agenda.set_time(REFUSED, now.steady_ms + REFUSED_FOR_MS)
         if not result.committed:
             return
         for source in {*result.batch.commits}:
@@ -281,6 +288,10 @@ class NoteKeeper:
 
 
 def _no_resets(source: Partition, resets: PartitionResets | None, now: Now) -> None:
+    pass
+
+
+def _nothing_forgotten(source: Partition, offset: int) -> None:
     pass
 
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from reconsume.sidecar.core.commit_batch import SettledRecord, WrittenAt
 from reconsume.sidecar.core.invariant import ensure
@@ -39,9 +39,11 @@ from reconsume.sidecar.core.ledger import Identity, KeyLedger, KeyLine, Phase, Q
 from reconsume.sidecar.core.partition import AWAY, PartitionState
 from reconsume.sidecar.core.record import NEVER, OUR_HEADERS, Now, Partition, Record, weight_of
 from reconsume.topics.attempt import attempt_of
-from reconsume.topics.policy_record import SettlementRecord
 from reconsume.topics.render_headers import as_read
 from reconsume.topics.retry_headers import RetryState
+
+if TYPE_CHECKING:
+    from reconsume.sidecar.core.decisions import ByHand
 
 
 class Reach(Enum):
@@ -299,8 +301,8 @@ class Reading:
         self.given_up: set[int] = set()
         """The offsets of copies that are none of what waits, on their way to the DLQ: any number, as others write
         them."""
-        self.settling: dict[Identity, SettlementRecord] = {}
-        """What people have decided about records that wait here, until it is carried out."""
+        self.settling: dict[Identity, ByHand] = {}
+        """What operators have decided about records that wait here, until it is carried out."""
         self.old: set[Identity] = set()
         """Those whose copies are to be written again because they are old."""
         self.old_at_ms = -NEVER

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.commit_batch import SettledRecord, WrittenAt
 from reconsume.sidecar.core.decide import dead_letter_unreadable, postponed_since
-from reconsume.sidecar.core.decisions import Decisions
+from reconsume.sidecar.core.decisions import ByHand, Decisions, Ruled, ruled_by_hand
 from reconsume.sidecar.core.holds import NO_HOLDS, Holds
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.ledger import (
@@ -67,7 +67,6 @@ from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, RECORD_COST, Now, Partition, Record
 from reconsume.topics import transitions
 from reconsume.topics.attempt import attempt_of, retry_state_of
-from reconsume.topics.decision_record import COMMIT, DEAD_LETTER
 from reconsume.topics.group_rules import number_of, offset_of
 from reconsume.topics.policy_record import SettlementRecord
 from reconsume.topics.reasons import reason_class, text_of
@@ -533,8 +532,8 @@ class LongWaits:
         entry = queue.offsets.begin(record.offset, READY, record)
         assert entry is not None, "what is read again was let go"
         machines.room.add_bytes(queue, record.weight)
-        if (decision := self._decision_aside(owned, record, now)) is not None:
-            self._ties.decisions.write(queue, record, decision, now)
+        if (ruled := self._ruled_aside(owned, record, now)) is not None:
+            self._ties.decisions.write(queue, record, ruled.decision, now, settled_by=ruled.by)
         else:
             machines.waiting.release_record(queue, entry)
 
@@ -580,7 +579,7 @@ class LongWaits:
             if settlement is None:
                 owned.reading.settling.pop(entry.identity, None)
             elif entry.attempt == attempt_of(settlement):
-                owned.reading.settling[entry.identity] = settlement
+                owned.reading.settling[entry.identity] = _by_hand(settlement)
                 if entry.phase is Phase.TAKEN:
                     self._settle_from_memory(owned, entry, now)
         self._changed.add(owned.main)
@@ -592,21 +591,40 @@ class LongWaits:
         # Contract 5.7: it is meant for this attempt alone; a later copy of the record is another question.
         is_meant = settlement is not None and attempt_of(settlement) == attempt_of(state)
         if settlement is not None and is_meant and settlement.nonce != state.settled:
-            owned.reading.settling[identity] = settlement
+            owned.reading.settling[identity] = _by_hand(settlement)
 
-    def _decision_by_hand(self, owned: OwnedQueue, record: Record, now: Now) -> Commit | Written | None:
-        """Return what follows from a person's decision about a record that the lane has; None if there is none."""
-        settlement = owned.reading.settling.pop(identity_of(record), None) if not record.fault else None
-        # Contract 5.7: a decision acts once, on the copy that it names.
-        if settlement is None or settlement.nonce == retry_state_of(record).settled:
+    def bind(self, queue: PartitionState, record: Record, by_hand: ByHand, now: Now) -> int | None:
+        """Have a record settled that was read in a queue; return the offset of the copy that waits, if one does."""
+        owned = None if queue.kind.under is None else self._by_main.get(queue.kind.under)
+        entry = None if owned is None else owned.ledger.entry(identity_of(record))
+        if owned is None or entry is None or entry.attempt != attempt_of(retry_state_of(record)):
             return None
-        if settlement.how == DEAD_LETTER:
-            return transitions.dead_by_hand(record, settlement.why, now.wall_ms, settlement.who)
-        if settlement.how == COMMIT:
-            return transitions.done_by_hand(record, settlement.why, settlement.who)
-        return transitions.tried_now(record, settlement.why, settlement.nonce, now.wall_ms, settlement.who)
+        owned.reading.settling[entry.identity] = by_hand._replace(attempt=entry.attempt)
+        if entry.phase is Phase.TAKEN:
+            self._settle_from_memory(owned, entry, now)
+        self._changed.add(owned.main)
+        return entry.offset
 
-    def decided_meanwhile(self, partition: PartitionState, record: Record, now: Now) -> Commit | Written | None:
+    def waits(self, record: Record) -> bool:
+        """Return whether the record of a copy that was read in a queue waits."""
+        owned = self._queue_of(record)
+        return owned is not None and owned.ledger.entry(identity_of(record)) is not None
+
+    def is_head(self, record: Record) -> bool:
+        """Return whether the record of a copy that was read in a queue is the first one of its key."""
+        owned = self._queue_of(record)
+        entry = None if owned is None else owned.ledger.entry(identity_of(record))
+        return owned is not None and entry is not None and owned.ledger.lines.is_head(entry)
+
+    def _ruled_by_hand(self, owned: OwnedQueue, record: Record, now: Now) -> Ruled | None:
+        """Return what follows from a person's decision about a record that the lane has; None if there is none."""
+        said = owned.reading.settling.pop(identity_of(record), None) if not record.fault else None
+        # Contract 5.7: a decision acts once, on the copy that it names.
+        if said is None or said.by == retry_state_of(record).settled:
+            return None
+        return ruled_by_hand(said, record, now)
+
+    def decided_meanwhile(self, partition: PartitionState, record: Record, now: Now) -> Ruled | None:
         """Return what a person has decided about a record that is to stay in memory after its answer; None if nobody
         has."""
         under = partition.kind.under
@@ -614,16 +632,20 @@ class LongWaits:
             return None
         if owned.reading.old and not _are_tries_bounded(self._ties.decisions.policy):  # it may be one of these
             self._changed.add(owned.main)
-        return self._decision_by_hand(owned, record, now) if owned.reading.settling else None
+        return self._ruled_by_hand(owned, record, now) if owned.reading.settling else None
 
-    def _decision_aside(self, owned: OwnedQueue, record: Record, now: Now) -> Commit | Written | None:
+    def _ruled_aside(self, owned: OwnedQueue, record: Record, now: Now) -> Ruled | None:
         """Return what becomes of a record that was read and is not to be delivered now; None if it is."""
-        if (by_hand := self._decision_by_hand(owned, record, now)) is not None:
+        if (by_hand := self._ruled_by_hand(owned, record, now)) is not None:
             return by_hand
+        settling, queue = self._ties.decisions.settling, self._ties.machines.partitions[owned.source]
+        if settling.in_force and (ruled := settling.ruled_aside(queue, record, now)) is not None:
+            return ruled
         state, policy = retry_state_of(record), self._ties.decisions.policy
         if state.parked and policy.queued and not policy.parks:  # the group parks no longer
-            return transitions.dead_letter(record, reason_class(state.reason), text_of(state.reason), now.wall_ms)
-        return Hop(state, None) if record.offset in owned.reading.hopping else None
+            why = reason_class(state.reason), text_of(state.reason)
+            return Ruled(transitions.dead_letter(record, *why, now.wall_ms), "")
+        return Ruled(Hop(state, None), "") if record.offset in owned.reading.hopping else None
 
     def _read_aside(self, queue: PartitionState, owned: OwnedQueue, now: Now) -> None:
         """Have the records read about which somebody has decided, and those whose copies are old."""
@@ -632,7 +654,7 @@ class LongWaits:
             self._request_aside(queue, owned, ledger.parked(), MOST_OUT)
         if reading.settling:
             about = ((ledger.entry(identity), one) for identity, one in reading.settling.items())
-            meant = [(entry, one) for entry, one in about if entry and entry.attempt == attempt_of(one)]
+            meant = [(entry, one) for entry, one in about if entry and entry.attempt == one.attempt]
             reading.settling = {
                 entry.identity: one for entry, one in meant
             }  # what is meant for another wait is forgotten
@@ -685,10 +707,10 @@ class LongWaits:
     def _settle_from_memory(self, owned: OwnedQueue, entry: WaitingEntry, now: Now) -> None:
         """Carry out a decision about a record, if it waits in memory; one that is out is answered before."""
         queue = self._ties.machines.partitions[owned.source]
-        record = self._waiting_record(queue, entry)
-        if record is not None and (decision := self._decision_by_hand(owned, record, now)) is not None:
+        record = self._record_to_settle(queue, entry)
+        if record is not None and (ruled := self._ruled_by_hand(owned, record, now)) is not None:
             self._ties.machines.waiting.pick_record(queue, queue.offsets.entries[record.offset])
-            self._ties.decisions.write(queue, record, decision, now)
+            self._ties.decisions.write(queue, record, ruled.decision, now, settled_by=ruled.by)
 
     def _write_again(self, queue: PartitionState, entry: WaitingEntry, now: Now) -> bool:
         """Write a record again at the end of its queue, if it waits in memory; return whether it does.
@@ -707,6 +729,15 @@ class LongWaits:
             state = replace(state, due_at=now.wall_ms + until_ms - now.steady_ms)
         self._ties.decisions.write(queue, record, Hop(state, None), now)
         return True
+
+    @staticmethod
+    def _record_to_settle(queue: PartitionState, entry: WaitingEntry) -> Record | None:
+        """Return a record that waits in memory, a suspect too, but for the one that is about to be delivered alone."""
+        queued = queue.offsets.entries.get(entry.offset)
+        if queued is None or queue.blocked or queued.where not in (READY, DELAYED, STOPPED):
+            return None
+        is_marked = queue.suspicion is not None and queue.suspicion.mark == entry.offset
+        return None if is_marked else queued.record
 
     @staticmethod
     def _waiting_record(queue: PartitionState, entry: WaitingEntry) -> Record | None:
@@ -835,6 +866,11 @@ class LongWaits:
                 ensure(out <= MOST_OUT + MOST_HOPS, f"{out} records of the queue of {source} are out")
             is_begun = bool(main.offsets.entries)
             ensure(owned.is_known or not is_begun, f"nothing of {source} has begun before its queue is known")
+
+
+def _by_hand(settlement: SettlementRecord) -> ByHand:
+    said = settlement.how, settlement.why, settlement.who
+    return ByHand(*said, settlement.nonce, attempt_of(settlement))
 
 
 def _are_tries_bounded(policy: Policy) -> bool:

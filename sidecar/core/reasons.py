@@ -37,6 +37,7 @@ class NotDelivered(Reason):
     UNPROVEN = "unproven", "Kafka has not yet accepted progress of the greatest length"
     BEHIND_RESET = "behind-reset", "the position of its partition is being reset, or it waits to know what was reset"
     SUPERSEDED = "superseded", "its record is delivered again, because the position was reset: it ends with an event"
+    DECIDED = "decided", "an operator has decided about it, and the rate of that decision keeps it back"
     HELD = "held", "an operator holds it, or the record that it waits for"
     SUSPECT = "suspect", "Kafka must first know that it is being delivered; after deaths, one record goes at a time"
     TOPIC_RATE = "topic-rate", "the rate of its topic is used up"
@@ -71,7 +72,9 @@ def meaning_of(word: str) -> str:
     return next((reason.meaning for reason in NotDelivered if reason == word), "")
 
 
-DELIBERATE = frozenset({NotDelivered.HELD, NotDelivered.TOPIC_RATE, NotDelivered.RATE, NotDelivered.NOT_DUE})
+DELIBERATE = frozenset(
+    {NotDelivered.DECIDED, NotDelivered.HELD, NotDelivered.TOPIC_RATE, NotDelivered.RATE, NotDelivered.NOT_DUE}
+)
 """The reasons that an operator or the configuration intends. This is the only list of them."""
 
 

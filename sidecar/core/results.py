@@ -72,6 +72,7 @@ class CommitResults:
         self._finish_written(result, now)
         if self._notes.in_use:
             self._notes.batch_ended(result, now)
+            self._decisions.settling.batch_ended(result)
         self._refuse(result.refused, now)
         if result.unwritable:
             self._refuse_progress(result, now)

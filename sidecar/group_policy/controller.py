@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from reconsume.sidecar.clock import now
@@ -31,6 +31,7 @@ from reconsume.sidecar.settings.group_policy import follows_instances, levels_of
 from reconsume.sidecar.settings.model import Settings
 from reconsume.topics import versions
 from reconsume.topics.agreement import SILENT_AFTER, LiveSettings
+from reconsume.topics.decision_record import DecisionHeard, DecisionRecord
 from reconsume.topics.hold_record import HoldHeard
 from reconsume.topics.ownership import Reader
 from reconsume.topics.policy_record import (
@@ -74,6 +75,12 @@ class Lanes(Protocol):
 
     def obey(self, holds: Holds) -> None:
         """Deliver nothing that these holds keep back."""
+
+    def decide(self, decisions: Mapping[str, DecisionRecord]) -> None:
+        """Carry out these decisions about waiting records, by their ids, and no others."""
+
+    def rewrite_notes(self) -> None:
+        """Write what is noted of partitions again: the policy topic may be another one."""
 
     def reset(self, orders: tuple[ResetOrder, ...], known: Resets) -> None:
         """Carry out these resets of positions, and deliver no copy that those which are `known` have superseded."""
@@ -193,6 +200,7 @@ class PolicyController:
         self._log = FollowedLog(instance, clock)
         self.holds.begin(self._log.state.holds)
         self.resets = ResetKeeper(lanes.reset)
+        self._decisions_are_told = self._are_notes_written = True
         self._differing = DifferenceLog()
         self._draining = DrainingLevels(settings.names, frozenset(settings.topic_names))
         self._known, self._counted = asyncio.Event(), asyncio.Event()
@@ -342,6 +350,7 @@ class PolicyController:
             self._hear(said, news.live)
         self._log.note_end(live=bool(news.records) and news.live, caught_up=news.caught_up)
         self.holds.take(caught_up=news.caught_up)
+        self._tell_decisions()
         self.resets.take(news.resets, self._log.state.resets, self._log.now(), caught_up=news.caught_up)
         bad = [said.heard.text for said in news.records if isinstance(said.heard, BadRecord)]
         if bad:
@@ -362,9 +371,21 @@ class PolicyController:
         self.obeys = None  # its offsets are those of the log before
         self.holds.begin(self._log.state.holds)
         self.resets.begin()
+        self._decisions_are_told, self._are_notes_written = False, False
         self.own.forget_sent()
         for ident in before.settlements.waiting:
             self._lanes.settle(ident, None)
+
+    def _tell_decisions(self) -> None:
+        """Tell the lanes what is decided, once the log was read to its end: what is not said again has ended."""
+        if not self._log.is_read:
+            return
+        if not self._decisions_are_told:
+            self._decisions_are_told = True
+            self._lanes.decide(dict(self._log.state.decisions))
+        if not self._are_notes_written:
+            self._are_notes_written = True
+            self._lanes.rewrite_notes()
 
     def _hear(self, said: ControlRecord, live: bool) -> None:
         waiting = self._log.state.settlements.waiting
@@ -381,6 +402,11 @@ class PolicyController:
                 self._lanes.settle(ident, waiting.get(ident))
             case HoldHeard(id=ident, record=hold):
                 self.holds.hear(ident, hold)
+            case DecisionHeard(id=ident) if fault:
+                extra = {"event": "settlement-ignored", "about": [ident]}
+                _LOG.warning("the decision %s is not carried out: %s", ident, fault, extra=extra)
+            case DecisionHeard() | BadRecord():
+                self._decisions_are_told = False
 
     def _see(self, look: TopicSnapshot) -> None:
         self._chosen.see(look.topics, look.awaited)

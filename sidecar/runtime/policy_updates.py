@@ -7,7 +7,7 @@ to.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from reconsume.sidecar.runtime.group_membership import GroupMembership
 from reconsume.sidecar.runtime.lane_runner import LaneRunner
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import build_policy, heartbeat_of
+from reconsume.topics.decision_record import DecisionRecord
 from reconsume.topics.policy_record import (
     LONGEST_REASON,
     PaceTold,
@@ -86,6 +87,16 @@ class PolicyTargets:
         """Deliver nothing that these holds keep back, in all lanes."""
         for runner in self.runners:
             runner.lane.hold(holds, now())
+
+    def decide(self, decisions: Mapping[str, DecisionRecord]) -> None:
+        """Have the owners of waiting records carry out what operators have decided about them."""
+        for runner in self.runners:
+            runner.lane.decide(decisions, now())
+
+    def rewrite_notes(self) -> None:
+        """Have all lanes write again what they have noted of their partitions."""
+        for runner in self.runners:
+            runner.lane.rewrite_notes()
 
     def reset(self, orders: tuple[ResetOrder, ...], known: Resets) -> None:
         """Carry out these resets of positions, in all lanes, and deliver no copy that earlier ones have superseded."""

@@ -44,7 +44,8 @@ class ConsumerSide(DriverModel):
         self.leaving = self._leave_begins = False
         """Whether it waits for what is under way, before it is closed: it takes part in rebalances meanwhile."""
         start = self.world.plan.start if group == "billing" else "earliest"
-        log_ids = self.world.resetting.log_ids if self.world.resetting.is_used else no_log_ids
+        has_ids = self.world.resetting.is_used or self.world.deciding.is_used
+        log_ids = self.world.resetting.log_ids if has_ids else no_log_ids
         # The lock is waited for in `release`.
         self.assignment = Assignment(self, start_at=start, lock_timeout=0.0, log_ids=log_ids)
         self.consumer = ConsumerThread({"group.id": group}, sorted(topics), self, self.assignment, reading)

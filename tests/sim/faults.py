@@ -119,6 +119,10 @@ class Faults(KafkaFaults):
         """A person decides about one of the records that wait."""
         self.world.operator.settle_one()
 
+    def _decide(self, fault: Fault) -> None:
+        """An operator decides about waiting records, as many as fit."""
+        self.world.deciding.decide(fault)
+
     # --- the groups --------------------------------------------------------------------------------------------------
 
     def _revoke(self, fault: Fault) -> None:

@@ -63,6 +63,7 @@ class Process:
         }
         if world.holding.holds:
             self.obey()
+        world.deciding.begin(self)
         if world.resetting.resets:
             self.hear_resets()
 

@@ -23,6 +23,7 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.topics.retry_headers import Headers
 from tests.sim import samples
 from tests.sim.coordinator import Coordinator
+from tests.sim.decision_model import DecisionModel
 from tests.sim.faults import Faults
 from tests.sim.hold_model import HoldModel
 from tests.sim.kafka_model import KafkaModel, Stored
@@ -94,6 +95,7 @@ class World:
         self.kafka.appended = self._appended
         self._create_topics()
         self.holding = HoldModel(self)
+        self.deciding = DecisionModel(self)
         self.resetting = ResetModel(self)
         self.groups = {group: Coordinator(self, group) for group in GROUPS}
         self.processes: list[Process] = []

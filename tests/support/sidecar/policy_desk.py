@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from reconsume.sidecar.clock import wall
@@ -14,6 +14,7 @@ from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.levels import Undrained
 from reconsume.sidecar.group_policy.settings_keeper import SURE_AFTER_LOOKS
 from reconsume.sidecar.settings.model import Settings
+from reconsume.topics.decision_record import DecisionRecord
 from reconsume.topics.policy_record import Heard, PolicyHeard, PolicyRecord, SettlementRecord
 from reconsume.topics.position_ranges import Resets
 from tests.support.control_log import said
@@ -28,6 +29,7 @@ class Seen:
     def __init__(self, settings: Settings) -> None:
         self.applied: list[tuple[Settings, frozenset[str]]] = []
         self.expects_queues = False
+        self.decided: Mapping[str, DecisionRecord] = {}
         self.resets: list[tuple[tuple[ResetOrder, ...], Resets]] = []
         self.desk = PolicyController(
             settings,
@@ -48,6 +50,12 @@ class Seen:
 
     def reset(self, orders: tuple[ResetOrder, ...], known: Resets) -> None:
         self.resets.append((orders, known))
+
+    def decide(self, decisions: Mapping[str, DecisionRecord]) -> None:
+        self.decided = decisions
+
+    def rewrite_notes(self) -> None:
+        """No test looks."""
 
     def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
         """No test looks."""

@@ -138,6 +138,6 @@ def test_where_kafka_takes_no_notes_the_record_waits_for_its_turn() -> None:
     refused = CommitResult(batch, committed=False, again=batch.entries, notes_refused="no such topic")
     rig.lane.committed(refused, rig.now)
     rig.check()
-    assert not rig.lane.notes.may_settle_early(rig.part(SOURCE), rig.now.steady_ms)
+    assert not rig.lane.notes.may_settle_early(rig.part(SOURCE))
     rig.take(*map(retry, (0, 1)))
     assert rig.out_offsets() == [0, 1]

@@ -19,6 +19,7 @@ from reconsume.sidecar.core.progress import SPAN, Progress
 from reconsume.sidecar.core.reasons import DELIBERATE, NotDelivered, NotFetched, Reason, meaning_of
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import PartitionStatus, statuses
+from reconsume.topics.decision_record import COMMIT, DecidedRange, DecisionRecord
 from reconsume.topics.position_ranges import PartitionResets, ResetRange
 from tests.sim import samples
 from tests.sim.ladder_rig import QUEUE, LadderRig, rules, waiting
@@ -214,6 +215,17 @@ def with_notes() -> PartitionStatus:
     return shown(rig, LogEnds({ORDERS: 5}, {ORDERS: 5}))
 
 
+def kept_for_a_rate() -> PartitionStatus:
+    rig = Rig(retry=True)
+    rig.lane.assigned([AssignedPartition(LEVEL, 1, Progress(0))], rig.now)
+    ranges = (DecidedRange(*LEVEL, "", 0, 9),)
+    rig.lane.decide({"d": DecisionRecord(COMMIT, "ann", "seen", WALL, ranges, rate="1/h")}, rig.now)
+    for offset in (0, 1):
+        rig.take(record(offset, source=LEVEL, timestamp=WALL - 60_000, life=samples.life(due_at=WALL - 1)))
+    rig.settle()
+    return shown(rig)
+
+
 D: Mapping[NotDelivered, Callable[[], PartitionStatus]] = {
     NotDelivered.CLOSING: released,
     NotDelivered.MEMBERSHIP: in_doubt,
@@ -222,6 +234,7 @@ D: Mapping[NotDelivered, Callable[[], PartitionStatus]] = {
     NotDelivered.UNPROVEN: lambda: shown(begun(Rig(proves_room=True), 0)),
     NotDelivered.BEHIND_RESET: being_reset,
     NotDelivered.SUPERSEDED: superseded,
+    NotDelivered.DECIDED: kept_for_a_rate,
     NotDelivered.HELD: held_by_key,
     NotDelivered.SUSPECT: lambda: shown(taken_up(died(1), 0)),
     NotDelivered.TOPIC_RATE: lambda: behind_a_topic(rate=Rate(1, 3_600_000)),
@@ -317,7 +330,9 @@ def test_what_is_held_is_told_before_what_is_not_due() -> None:
 
 def test_what_an_operator_holds_waits_deliberately_with_what_is_behind_it() -> None:
     assert (held().not_delivered, held_by_key().not_delivered) == (NotDelivered.HELD, NotDelivered.HELD)
-    assert {NotDelivered.HELD, NotDelivered.RATE, NotDelivered.TOPIC_RATE, NotDelivered.NOT_DUE} == DELIBERATE
+    assert {
+        *(NotDelivered.DECIDED, NotDelivered.HELD, NotDelivered.RATE, NotDelivered.TOPIC_RATE, NotDelivered.NOT_DUE),
+    } == DELIBERATE
 
 
 @pytest.mark.parametrize("reason", [*NotDelivered, *NotFetched], ids=lambda one: f"{type(one).__name__}-{one}")

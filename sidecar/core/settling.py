@@ -1,0 +1,503 @@
+"""Operators' decisions about waiting records, carried out by the owner of their partitions (contract 5.7).
+
+A decision (`topics/decision_record.py`) names which records it means, and the ranges of offsets in which they waited.
+This machine of a lane carries out its part in each partition that is owned, in the lane's usual transactions:
+
+- *The scan* makes records early. One reader brings the records of a range (port `NotesReads`), one partition at a time.
+  What has not begun is settled early (`notes.py`); what waits in memory, or was dropped from it, is settled there; what
+  is in flight is awaited; what waits in a queue is settled by the queue's own machine (`queues.py`).
+- *A record whose turn comes*, or that would hop, is matched then, whatever the scan has reached: commit and dead-letter
+  are carried out, retry-now lets it go as it is if it is due. Beyond the decision's rate it is kept back for the scan.
+- *A response comes first.* If it is a failure, commit and dead-letter take the place of the retry; retry-now has no
+  effect then.
+
+So while a decision is open nobody delivers the record otherwise, and nothing here depends on how far a scan has come: a
+new owner begins again at what the last one has noted (`done/…`), and passes over what is done. Of several decisions
+about one record the last one applies. A copy that a decision has written names it (RETRY_SETTLED), so each acts once.
+
+The state of a part:
+
+    state    | what it means                                        | leaves to, when
+    ---------|------------------------------------------------------|---------------------------------------------------
+    unknown  | what earlier owners have done in it is not read yet  | scanned: the notes were read
+    scanned  | its range is read from `scanned` on                  | awaited: all of it was read
+    awaited  | records that it means are in flight, or in a         | finished: none is left
+             | transaction                                          | scanned: Kafka took no notes
+    finished | it has no effect any more, and a note says so        |
+
+Suspects after a crash are settled as all others, as nothing is delivered for it. A lane without open decisions pays one
+comparison for each record and call. Event loop alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reconsume.sidecar.core.commit_batch import CommitResult, SettledRecord
+from reconsume.sidecar.core.decisions import ByHand, Decisions, Ruled, ruled_by_hand
+from reconsume.sidecar.core.hold_gate import BY_DECISION, HoldGate
+from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.notes import NoteKeeper
+from reconsume.sidecar.core.outbox import BATCH_MAX
+from reconsume.sidecar.core.ownership import Machines
+from reconsume.sidecar.core.partition import AWAY, BEHIND, OUT, READY, SETTLED, Entry, PartitionState
+from reconsume.sidecar.core.ports import NotesReads, ScannedRange
+from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
+from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.decision_record import RETRY_NOW, DecidedRange, DecisionRecord, level_of_wait
+from reconsume.topics.names import Kind
+from reconsume.topics.owner_notes import DoneNote, OwnerNotes, done_key, render_note
+from reconsume.topics.rates import parse_rate
+from reconsume.topics.transition_records import writes_of
+
+SETTLING = "settling"
+"""The name of the next look at decisions in the agenda."""
+LATER_MS = 1_000
+"""ms after which a scan is tried again that could not go on."""
+BURST_MS = 1_000
+"""ms of a rate that may be used at once."""
+EARLY_SHARE = 8
+"""One part in this many of the lane's room is for records that are settled early and on their way into Kafka. One
+always fits."""
+
+
+@dataclass(slots=True, eq=False)
+class OpenPart:
+    """What a decision has done in one partition. `span`: where it applies.
+
+    `scanned`: all before it was looked at. `awaited`: offsets of what it means that were in flight, or on their way
+    into Kafka, when they were looked at. `is_known`: what earlier owners have done is read. `is_noted`: Kafka knows it.
+    `later_ms`: when the scan may go on (steady ms).
+    """
+
+    span: DecidedRange
+    scanned: int
+    done: int = 0
+    without_effect: int = 0
+    is_finished: bool = False
+    is_known: bool = False
+    is_noted: bool = True
+    awaited: set[int] = field(default_factory=set)
+    later_ms: int = 0
+
+
+class OpenDecision:
+    """One decision, with its parts by partition. `number`: of two decisions the one with the greater was made later."""
+
+    def __init__(self, ident: str, record: DecisionRecord, number: int) -> None:
+        self.ident, self.record, self.number = ident, record, number
+        self.by_hand = ByHand(record.how, record.why, record.who, ident)
+        self.parts = {Partition(one.topic, one.partition): OpenPart(one, one.start) for one in record.ranges}
+        self._interval_ms = 0.0
+        if record.rate:
+            rate = parse_rate(record.rate)
+            self._interval_ms = rate.per_ms / rate.count
+        self._free_at_ms = 0.0
+
+    def token_at(self, steady_ms: int) -> int:
+        """Return when a record may be settled by the rate (steady ms); at most `steady_ms` if now."""
+        return int(max(self._free_at_ms, steady_ms - BURST_MS)) if self._interval_ms else 0
+
+    def take_token(self, steady_ms: int, owned: int) -> None:
+        """Note that a record is settled. `owned`: how many of its unfinished parts are owned here, which share the rate
+        with those of other instances."""
+        if self._interval_ms:
+            unfinished = max(1, sum(not part.is_finished for part in self.parts.values()))
+            share = min(1.0, max(1, owned) / unfinished)
+            self._free_at_ms = max(self._free_at_ms, steady_ms - BURST_MS) + self._interval_ms / share
+
+
+class Settling:
+    """The open decisions of one lane.
+
+    Invariants: what is kept back for a decision is kept back for one that is open; a part that is finished awaits
+    nothing.
+    """
+
+    def __init__(
+        self, machines: Machines, decisions: Decisions, notes: NoteKeeper, hold_gate: HoldGate, reads: NotesReads
+    ) -> None:
+        self.in_force = False
+        """Whether any decision is open: asked for each record."""
+        self.open: dict[str, OpenDecision] = {}
+        self._machines, self._decisions, self._notes = machines, decisions, notes
+        self._hold_gate, self._reads = hold_gate, reads
+        self._known: dict[Partition, int] = {}
+        """The epochs of partitions in which it is read what earlier owners have done."""
+        self._scanning: tuple[OpenDecision, Partition, int] | None = None
+        """The scan that is awaited: for which decision, in which partition, and that one's epoch."""
+        self._in_batch: list[OpenPart] = []
+        """The parts that the batch in flight notes."""
+        self._work: list[tuple[OpenDecision, PartitionState, OpenPart]] | None = None
+        """The parts that are owned here, and of which something is left to do or to note. None: to be sorted out."""
+        notes.decided, notes.forgotten = self._done_notes, self._forgotten
+
+    # --- what is decided --------------------------------------------------------------------------------------------
+
+    def decide(self, records: Mapping[str, DecisionRecord], now: Now) -> None:
+        """Carry out these decisions from now on, in their order, and no others."""
+        before = self.open
+        self.open = {}
+        for number, (ident, record) in enumerate(records.items()):
+            known = before.get(ident)
+            if known is None or known.record != record:
+                known = OpenDecision(ident, record, number)
+            known.number = number
+            if not record.is_over(now.wall_ms):
+                self.open[ident] = known
+        self.in_force = bool(self.open)
+        if self.in_force:
+            self._notes.use()
+        for one in self.open.values():
+            for source in one.parts.keys() & self._known.keys():
+                one.parts[source].is_known = True  # it was made since, so no earlier owner has done anything
+        self._let_undecided(now)
+        self._read_done(self._machines.partitions.values())
+
+    def _let_undecided(self, now: Now) -> None:
+        """Let go on what was kept back for decisions that have ended."""
+        self._work = None
+        for partition in self._machines.partitions.values():
+            if not partition.closing:
+                self._hold_gate.let_undecided(partition, self.open.keys(), now)
+
+    def begin_partitions(self, partitions: Iterable[PartitionState]) -> None:
+        """Find out what earlier owners have done in partitions that begin."""
+        self._work = None
+        if self.in_force:
+            self._read_done(partitions)
+
+    def _read_done(self, partitions: Iterable[PartitionState]) -> None:
+        meant = {source for one in self.open.values() for source in one.parts}
+        self._notes.read(
+            partition
+            for partition in partitions
+            if partition.source in meant and self._known.get(partition.source) != partition.epoch
+        )
+
+    def take_notes(self, partitions: Iterable[PartitionState], notes: OwnerNotes) -> None:
+        """Take in what earlier owners have done in partitions."""
+        self._work = None
+        for partition in partitions:
+            source, log = partition.source, partition.commit.progress.log
+            if self._known.get(source) == partition.epoch:
+                continue  # what is done since is done here
+            self._known[source] = partition.epoch
+            for one in self.open.values():
+                if (part := one.parts.get(source)) is not None:
+                    note = notes.of(source).done.get(one.ident)
+                    is_former = note is not None and log is not None and note.id != log.topic
+                    one.parts[source] = _resumed(part, None if is_former else note)
+
+    def drop_partitions(self, partitions: Iterable[Partition]) -> None:
+        """Forget what is known of partitions that are gone."""
+        self._work = None
+        for source in partitions:
+            self._known.pop(source, None)
+            for one in self.open.values():
+                if (part := one.parts.get(source)) is not None:
+                    one.parts[source] = OpenPart(part.span, part.span.start)
+
+    # --- which decision applies -------------------------------------------------------------------------------------
+
+    def decision_on(self, partition: PartitionState, record: Record) -> OpenDecision | None:
+        """Return the decision that applies to a waiting record; None if none does."""
+        state, level, latest = record.retry_state, "", None
+        if state is None or record.fault:
+            return None
+        for one in self.open.values():
+            if (latest is not None and one.number < latest.number) or one.ident == state.settled:
+                continue
+            if not one.record.id:
+                part = one.parts.get(partition.source)
+                if part is None or part.is_finished or not part.span.start <= record.offset < part.span.end:
+                    continue
+                level = level or level_of_wait(state, _kind_of(partition), self._decisions.policy)
+                if not self._is_log(partition, part.span):
+                    continue
+            if one.record.fits(state, record.key, level):
+                latest = one
+        return latest
+
+    @staticmethod
+    def _is_log(partition: PartitionState, span: DecidedRange) -> bool:
+        """Return whether a range is of the log that is read. Where Kafka tells no ids it is taken to be."""
+        log = partition.commit.progress.log
+        return not span.log or log is None or span.log == "-".join(log)
+
+    def _ruled(self, one: OpenDecision, record: Record, now: Now) -> Ruled:
+        """Return what a decision makes of a record."""
+        return ruled_by_hand(one.by_hand, record, now)
+
+    # --- a record's turn, and its response --------------------------------------------------------------------------
+
+    def takes(self, partition: PartitionState, record: Record, now: Now) -> bool:
+        """Settle a record whose turn has come, or that would hop; return whether it is not to go on."""
+        if (one := self.decision_on(partition, record)) is None:
+            return False
+        is_due = retry_state_of(record).due_at <= now.wall_ms
+        if one.record.how == RETRY_NOW and is_due:
+            return False
+        is_scanned = (part := one.parts.get(partition.source)) is not None and record.offset < part.scanned
+        if not is_scanned and partition.kind.under is None and one.token_at(now.steady_ms) > now.steady_ms:
+            self._hold_gate.keep_back(partition, record, BY_DECISION + one.ident)
+        else:
+            self._take_token(one, now)
+            self._write(partition, record, self._ruled(one, record, now), now)
+        return True
+
+    def ruled_aside(self, queue: PartitionState, record: Record, now: Now) -> Ruled | None:
+        """Return what becomes of a record of a queue that was read as its turn has come, or to be written again; None:
+        it goes on. The rate does not bound these: they are few, and none may be delivered."""
+        one = self.decision_on(queue, record)
+        if one is None or (one.record.how == RETRY_NOW and 0 < retry_state_of(record).due_at <= now.wall_ms):
+            return None
+        self._take_token(one, now)
+        return self._ruled(one, record, now)
+
+    def decided_meanwhile(self, partition: PartitionState, record: Record, now: Now) -> Ruled | None:
+        """Return what takes the place of the retry of a record that has failed, or waits on; None: nothing does."""
+        if (one := self.decision_on(partition, record)) is None:
+            return None
+        if one.record.how == RETRY_NOW:
+            part = one.parts.get(partition.source)
+            if part is not None:
+                part.without_effect += 1
+            return None
+        return self._ruled(one, record, now)
+
+    def _write(self, partition: PartitionState, record: Record, ruled: Ruled, now: Now) -> None:
+        self._decisions.write(partition, record, ruled.decision, now, settled_by=ruled.by)
+
+    def _take_token(self, one: OpenDecision, now: Now) -> None:
+        owned = sum(source in self._machines.partitions and not part.is_finished for source, part in one.parts.items())
+        one.take_token(now.steady_ms, owned)
+
+    # --- the scan ---------------------------------------------------------------------------------------------------
+
+    def turn(self, now: Now) -> None:
+        """Finish the parts of which nothing is left, and have the next range read."""
+        if over := [ident for ident, one in self.open.items() if one.record.is_over(now.wall_ms)]:
+            self.open = {ident: one for ident, one in self.open.items() if ident not in over}
+            self.in_force = bool(self.open)
+            self._let_undecided(now)
+        if self._work is None:
+            self._work = list(self._unfinished())
+        at_ms = NEVER
+        for one, partition, part in self._work:
+            if partition.closing or partition.blocked:
+                continue
+            if part.is_finished:
+                self._note_end(partition, part)
+            elif not self._is_log(partition, part.span):  # another topic of that name: it has no effect here
+                self._finish(partition, part)
+            elif part.scanned >= part.span.end:
+                self._look_at_awaited(partition, part)
+            elif self._scanning is None and len(self._machines.outbox.pending) < BATCH_MAX:
+                wait_ms = max(part.later_ms, one.token_at(now.steady_ms))
+                if wait_ms <= now.steady_ms:
+                    self._scanning = one, partition.source, partition.epoch
+                    self._reads.scan(partition.source, partition.epoch, part.scanned, part.span.end)
+                else:
+                    at_ms = min(at_ms, wait_ms)
+        self._machines.agenda.set_time(SETTLING, at_ms)
+
+    def _note_end(self, partition: PartitionState, part: OpenPart) -> None:
+        """Have the end of a part noted, or noted again: Kafka may have refused that."""
+        if part.is_noted:
+            self._work = None
+        elif self._machines.commits.in_flight is None and not self._notes.is_refused:
+            self._machines.commits.at_once(partition)
+
+    def _unfinished(self) -> Iterator[tuple[OpenDecision, PartitionState, OpenPart]]:
+        """Yield what is open and owned here."""
+        partitions = self._machines.partitions
+        for one in self.open.values():
+            for source, part in one.parts.items():
+                partition = partitions.get(source)
+                if partition is not None and part.is_known and not (part.is_finished and part.is_noted):
+                    yield one, partition, part
+
+    def scanned(self, scanned: ScannedRange, now: Now) -> None:
+        """Take in the records of a range that was asked for."""
+        if self._scanning is None:
+            return
+        one, source, epoch = self._scanning
+        self._scanning = None
+        partition, part = self._machines.partitions.get(source), one.parts.get(source)
+        is_current = partition is not None and partition.epoch == epoch == scanned.epoch and not partition.closing
+        if partition is None or part is None or not is_current or self.open.get(one.ident) is not one:
+            return
+        if part.scanned != scanned.begin or part.is_finished:
+            return
+        for record in scanned.records:
+            if record.offset >= part.span.end:
+                break
+            if not self._settle_scanned(one, part, partition, record, now):
+                part.scanned = record.offset
+                part.later_ms = max(now.steady_ms + 1, min(one.token_at(now.steady_ms), now.steady_ms + LATER_MS))
+                if one.token_at(now.steady_ms) <= now.steady_ms:
+                    part.later_ms = now.steady_ms + LATER_MS
+                return
+        part.scanned = scanned.next
+        part.later_ms = now.steady_ms + LATER_MS if scanned.next == scanned.begin else 0
+
+    def _settle_scanned(
+        self, one: OpenDecision, part: OpenPart, partition: PartitionState, record: Record, now: Now
+    ) -> bool:
+        """Settle a record that was read, if the decision means it; return False if the scan must wait before it."""
+        entry = self._waiting_entry(partition, record)
+        if entry is None and self._is_done(partition, record.offset):
+            return True
+        if entry is not None and entry.record is not None:
+            record = entry.record
+        if (latest := self.decision_on(partition, record)) is not one:
+            part.without_effect += latest is not None and one.record.fits(retry_state_of(record), record.key, "")
+            return True
+        if entry is not None and (entry.where in (OUT, SETTLED, BEHIND) or self._is_marked(partition, record)):
+            part.awaited.add(record.offset)
+            return True
+        if one.token_at(now.steady_ms) > now.steady_ms:
+            return False
+        if partition.kind.under is not None:
+            return self._settle_in_queue(one, part, partition, record, now)
+        if entry is not None:
+            self._settle_begun(partition, entry, record, self._ruled(one, record, now), now)
+        elif self._may_settle_early(partition):
+            self._settle_early(partition, record, self._ruled(one, record, now), now)
+        else:
+            return False
+        part.awaited.add(record.offset)
+        self._take_token(one, now)
+        return True
+
+    @staticmethod
+    def _waiting_entry(partition: PartitionState, record: Record) -> Entry | None:
+        return partition.offsets.entries.get(record.offset) if partition.kind.under is None else None
+
+    @staticmethod
+    def _is_done(partition: PartitionState, offset: int) -> bool:
+        notes = partition.offsets.notes
+        if partition.kind.under is not None:
+            return False  # its ledger knows
+        return partition.offsets.is_done(offset) or (notes is not None and offset in notes.coming)
+
+    @staticmethod
+    def _is_marked(partition: PartitionState, record: Record) -> bool:
+        """Return whether a record is about to be delivered alone, as soon as Kafka knows that."""
+        return partition.suspicion is not None and partition.suspicion.mark == record.offset
+
+    def _may_settle_early(self, partition: PartitionState) -> bool:
+        coming = sum(
+            record.weight
+            for one in self._machines.partitions.values()
+            if one.offsets.notes is not None
+            for record in one.offsets.notes.coming.values()
+        )
+        most = self._machines.room.room // EARLY_SHARE
+        return coming < max(1, most) and self._notes.may_settle_early(partition)
+
+    def _settle_early(self, partition: PartitionState, record: Record, ruled: Ruled, now: Now) -> None:
+        """Settle a record that has not begun."""
+        writes = writes_of(record, ruled.decision, self._decisions.policy, now.wall_ms)
+        self._notes.settle_early(partition, record)
+        entry = SettledRecord(record, ruled.decision, writes, settled_by=ruled.by, is_early=True)
+        self._machines.outbox.pending.append(entry)
+        self._machines.commits.entry_added()
+
+    def _settle_begun(self, partition: PartitionState, entry: Entry, record: Record, ruled: Ruled, now: Now) -> None:
+        """Settle a record that waits in memory, or that was dropped from it."""
+        if entry.where is AWAY:
+            entry.record, entry.hold = record, ""
+            self._machines.room.add_bytes(partition, record.weight)
+            partition.offsets.move(entry, READY)
+        else:
+            self._machines.waiting.pick_record(partition, entry)
+        self._write(partition, record, ruled, now)
+
+    def _settle_in_queue(
+        self, one: OpenDecision, part: OpenPart, queue: PartitionState, record: Record, now: Now
+    ) -> bool:
+        """Have the queue settle a record, of which it knows whether it still waits."""
+        queues = self._decisions.queues
+        assert queues is not None, "a queue partition is one of its lane's queues"
+        if one.record.how == RETRY_NOW and not queues.is_head(record):
+            part.without_effect += queues.waits(record)
+        elif (offset := queues.bind(queue, record, one.by_hand, now)) is not None:
+            part.awaited.add(offset)
+            self._take_token(one, now)
+        return True
+
+    # --- the end of a part ------------------------------------------------------------------------------------------
+
+    def _look_at_awaited(self, partition: PartitionState, part: OpenPart) -> None:
+        offsets, notes = partition.offsets, partition.offsets.notes
+        coming = {} if notes is None else notes.coming
+        part.awaited = {offset for offset in part.awaited if offset in offsets.entries or offset in coming}
+        if not part.awaited:
+            self._finish(partition, part)
+
+    def _finish(self, partition: PartitionState, part: OpenPart) -> None:
+        """End a part: nothing that it means waits in its range."""
+        part.is_finished, part.is_noted = True, False
+        part.awaited.clear()
+        self._machines.commits.at_once(partition)
+        if partition.paused is not None and partition.kind.under is None:
+            self._machines.fetching.go_on(partition, 0)  # what it waits for may be settled
+
+    def _forgotten(self, source: Partition, offset: int) -> None:
+        """Note that a record is not settled early after all: Kafka takes no notes."""
+        for one in self.open.values():
+            part = one.parts.get(source)
+            if part is not None and part.span.start <= offset < part.span.end:
+                part.awaited.discard(offset)
+                part.scanned = min(part.scanned, offset)
+                part.later_ms = 0
+
+    def _done_notes(self, entries: Sequence[SettledRecord], source: Partition) -> Iterator[tuple[bytes, bytes]]:
+        """Yield what goes with a batch of what decisions have done in a partition."""
+        partition = self._machines.partitions[source]
+        for one in self.open.values():
+            more = sum(entry.settled_by == one.ident and entry.record.source == source for entry in entries)
+            part = one.parts.get(source)
+            if part is None and more:
+                part = one.parts[source] = OpenPart(DecidedRange(*source, "", 0, 0), 0, is_finished=True, is_known=True)
+            if part is not None and (more or not part.is_noted):
+                self._in_batch.append(part)
+                scanned, log = min((part.scanned, *part.awaited)), partition.commit.progress.log
+                ident = "" if log is None else log.topic
+                counts = part.done + more, part.without_effect, part.is_finished
+                yield done_key(one.ident, source), render_note(DoneNote(ident, scanned, *counts, one.record.at))
+
+    def batch_ended(self, result: CommitResult) -> None:
+        """Count what a batch has settled."""
+        for entry in result.done:
+            one = self.open.get(entry.settled_by) if entry.settled_by else None
+            if one is not None and (part := one.parts.get(entry.record.source)) is not None:
+                part.done += 1
+        in_batch, self._in_batch = self._in_batch, []
+        if result.committed:
+            for part in in_batch:
+                part.is_noted = True
+
+    def check(self) -> None:
+        """Raise BrokenInvariantError if an invariant does not hold."""
+        ensure(self.in_force or not self.open, "a decision that is open is in force")
+        for one in self.open.values():
+            for source, part in one.parts.items():
+                ensure(not (part.is_finished and part.awaited), f"{one.ident} is finished in {source}")
+
+
+def _kind_of(partition: PartitionState) -> Kind:
+    if partition.kind.under is not None:
+        return Kind.ORDERED
+    return Kind.LEVEL if partition.kind.delay_ms else Kind.READY
+
+
+def _resumed(part: OpenPart, note: DoneNote | None) -> OpenPart:
+    """Return a part as its last owner has left it."""
+    if note is None:
+        return OpenPart(part.span, part.span.start, is_known=True)
+    scanned = max(part.span.start, note.scanned)
+    return OpenPart(part.span, scanned, note.done, note.without_effect, note.finished, is_known=True)
