@@ -44,6 +44,9 @@ COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "odd_verdicts": ("What looks like a verdict and is none.", ("kind",)),
 }
 """The text and the own labels of each counter."""
+LABELS = ("group", "query")
+UNDELIVERED = "For how long the oldest record has waited that could be delivered."
+OVERDUE = "How late the most overdue waiting retry is."
 HANDLED = ("commit", "retry", "dead_letter")
 """The outcomes of deliveries."""
 
@@ -57,17 +60,16 @@ class QueryMetrics:
 
     def __init__(self, rules: Rules, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` tells seconds."""
-        self._labels = {"group": rules.names.group, "query": rules.name}
         self._clock = clock
         self._rules = rules
-        self._counts: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in COUNTERS}
+        self.counts: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in COUNTERS}
         """The counts by the values of the own labels. Those that are known begin with 0."""
         for topic in rules.topics:
-            self._counts["deliveries"].update({(topic, "main", outcome): 0 for outcome in HANDLED})
-            self._counts["retries_scheduled"].update({(topic, render_duration(delay)): 0 for delay in rules.delays})
-            self._counts["dead_lettered"][topic, OTHER] = self._counts["passed_over"][topic,] = 0
-        self._counts["odd_verdicts"].update({(kind,): 0 for kind in ODD_KINDS})
-        self._counts["hops"][()] = self._counts["bad_headers"][()] = 0
+            self.counts["deliveries"].update({(topic, "main", outcome): 0 for outcome in HANDLED})
+            self.counts["retries_scheduled"].update({(topic, render_duration(delay)): 0 for delay in rules.delays})
+            self.counts["dead_lettered"][topic, OTHER] = self.counts["passed_over"][topic,] = 0
+        self.counts["odd_verdicts"].update({(kind,): 0 for kind in ODD_KINDS})
+        self.counts["hops"][()] = self.counts["bad_headers"][()] = 0
         self._began: float | None = None
         """When the present batch began; None between two batches."""
         self._ended = float("-inf")
@@ -85,51 +87,33 @@ class QueryMetrics:
             level = level_of(tally.topic, self._rules)
             for (outcome, topic, detail), number in tally.outcomes.items():
                 if outcome in HANDLED:
-                    self._counts["deliveries"][topic, level, outcome] += number
+                    self.counts["deliveries"][topic, level, outcome] += number
                 if not is_repeated:
                     self._count(outcome, topic, detail, number)
-        self._counts["odd_verdicts"].update({(kind,): number for kind, number in counts.odd_kinds.items()})
+        self.counts["odd_verdicts"].update({(kind,): number for kind, number in counts.odd_kinds.items()})
         self._waited, self._late = counts.waited_ms / 1000, counts.late_ms / 1000
         self._began, self._ended = None, self._clock()
 
     def _count(self, outcome: str, topic: str, detail: str, number: int) -> None:
         match outcome:
             case "retry":
-                self._counts["retries_scheduled"][topic, detail] += number
+                self.counts["retries_scheduled"][topic, detail] += number
             case "dead_letter":
-                self._counts["dead_lettered"][topic, detail] += number
+                self.counts["dead_lettered"][topic, detail] += number
             case "refused":
-                self._counts["dead_lettered"][topic, detail] += number
-                self._counts["bad_headers"][()] += number
+                self.counts["dead_lettered"][topic, detail] += number
+                self.counts["bad_headers"][()] += number
             case "hop":
-                self._counts["hops"][()] += number
+                self.counts["hops"][()] += number
             case "passed_over":
-                self._counts["passed_over"][topic,] += number
+                self.counts["passed_over"][topic,] += number
 
-    def families(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
-        yield self._gauge("info", "The query: always 1.", 1, version=_version())
-        for name, (text, labels) in COUNTERS.items():
-            yield self._counter(name, text, labels)
+    def ages(self) -> tuple[float, float]:
+        """Return for how long the oldest record has waited, and how late the latest retry is, in seconds."""
         began, since = self._began, 0.0 if self._began is None else self._clock() - self._began
         is_over = began is None and self._clock() - self._ended > GAP
-        ages = (0.0, 0.0) if is_over else (self._waited, self._late)
-        text = "For how long the oldest record has waited that could be delivered."
-        yield self._gauge("undelivered_seconds", text, max(ages[0], since))
-        text = "How late the most overdue waiting retry is."
-        yield self._gauge("overdue_seconds", text, max(ages[1], since if ages[1] else 0.0))
-
-    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Metric:
-        family = CounterMetricFamily(f"reconsume_{name}", text, labels=[*self._labels, *labels])
-        for values, count in list(self._counts[name].items()):  # the driver may add one meanwhile
-            family.add_metric([*self._labels.values(), *values], count)
-        return family
-
-    def _gauge(self, name: str, text: str, amount: float, **more: str) -> Metric:
-        labels = {**self._labels, **more}
-        family = GaugeMetricFamily(f"reconsume_{name}", text, labels=list(labels))
-        family.add_metric(list(labels.values()), amount)
-        return family
+        waited, late = (0.0, 0.0) if is_over else (self._waited, self._late)
+        return max(waited, since), max(late, since if late else 0.0)
 
 
 class Queries(Collector):
@@ -145,13 +129,21 @@ class Queries(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield one family for each name, with the samples of all queries."""
-        families: dict[str, Metric] = {}
-        for query in list(self._queries.values()):
-            for family in query.families():
-                families.setdefault(family.name, family)
-                if families[family.name] is not family:
-                    families[family.name].samples.extend(family.samples)
-        yield from families.values()
+        queries = list(self._queries.items())
+        for name, (text, labels) in COUNTERS.items():
+            counter = CounterMetricFamily(f"reconsume_{name}", text, labels=[*LABELS, *labels])
+            for query, metrics in queries:
+                for values, count in list(metrics.counts[name].items()):  # the driver may add one meanwhile
+                    counter.add_metric([*query, *values], count)
+            yield counter
+        info = GaugeMetricFamily("reconsume_info", "The query: always 1.", labels=[*LABELS, "version"])
+        waited = GaugeMetricFamily("reconsume_undelivered_seconds", UNDELIVERED, labels=LABELS)
+        late = GaugeMetricFamily("reconsume_overdue_seconds", OVERDUE, labels=LABELS)
+        for query, metrics in queries:
+            info.add_metric([*query, _version()], 1)
+            for family, age in zip((waited, late), metrics.ages(), strict=True):
+                family.add_metric(query, age)
+        yield from (info, waited, late)
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing: the registry would collect once to learn the names."""
