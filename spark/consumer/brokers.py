@@ -5,6 +5,8 @@ where their offsets are, and how far a consumer group is. A batch asks three que
 each broker, however many partitions there are.
 
 `read` runs on the workers. It reads from one offset up to another, and only committed records.
+
+`ControlLog` reads partition 0 of the policy topic from where the last read ended, for `claim.py` and `following.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -38,6 +40,7 @@ from reconsume.spark.consumer.record import REPLACED
 from reconsume.spark.errors import NoAnswerError
 from reconsume.topics.client_rules import checked_client
 from reconsume.topics.names import canonical_delay
+from reconsume.topics.policy_record import PARTITION
 from reconsume.topics.retry_headers import Headers
 
 T = TypeVar("T")
@@ -251,8 +254,8 @@ class ReadError(RuntimeError):
     """A range could not be read. The batch fails and is repeated."""
 
 
-def read(client: Mapping[str, str], ranges: Sequence[Range]) -> Iterator[Row]:
-    """Yield every committed record of the ranges, in the order of each partition.
+def read(client: Mapping[str, str], ranges: Sequence[Range], stall: float = STALL) -> Iterator[Row]:
+    """Yield every committed record of the ranges, in the order of each partition. `stall`: seconds without any.
 
     Raises ReadError or KafkaException.
     """
@@ -264,19 +267,19 @@ def read(client: Mapping[str, str], ranges: Sequence[Range]) -> Iterator[Row]:
         consumer.assign(
             [TopicPartition(offset_range.topic, offset_range.partition, offset_range.start) for offset_range in ranges]
         )
-        patience = time.monotonic() + STALL
+        patience = time.monotonic() + stall
         while ends:
             # Two calls, because `consume(n, wait)` waits for the whole `wait` unless all n records are there.
             messages = consumer.consume(1, WAIT)
             if not messages and time.monotonic() > patience:
-                raise ReadError(f"nothing came for {STALL:g} s of {', '.join(map(str, ends))}")
+                raise ReadError(f"nothing came for {stall:g} s of {', '.join(map(str, ends))}")
             while messages:
                 messages.reverse()
                 while messages:
                     if (row := row_of(messages.pop(), ends)) is not None:  # each is let go before the next is read
                         yield row
                     del row
-                patience = time.monotonic() + STALL
+                patience = time.monotonic() + stall
                 messages = consumer.consume(MOST_MESSAGES, 0) if ends else []
     finally:
         consumer.close()
@@ -337,3 +340,55 @@ def check(error: KafkaError, partition: PartitionName) -> None:
     # The client also looks for the coordinator of a group that it never joins. It does not need the right for this.
     if error.fatal() or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         raise KafkaException(error)
+
+
+# --- the control log --------------------------------------------------------------------------------------------------
+
+LOG_WITHIN = 5.0
+"""Seconds that the brokers may take for one answer about the control log: a batch waits meanwhile."""
+
+
+class LogRecord(NamedTuple):
+    """A record of the control log; `at` is when it was appended (epoch ms)."""
+
+    key: bytes | None
+    value: bytes | None
+    at: int
+    offset: int = 0
+
+
+class ControlLog:
+    """A group's control log on its brokers, and the topics next to it. Its methods raise what Kafka's clients raise."""
+
+    def __init__(self, client: Mapping[str, str], topic: str, within: float = LOG_WITHIN) -> None:
+        """`client` holds librdkafka's settings, `within` the seconds for one answer. Nothing is asked yet."""
+        self._client, self._at, self._within = {**QUIET, **client}, (topic, PARTITION), within
+        self._lookup: Lookup | None = None
+        """Made at first use: Spark Connect sends a follower to its server, and a Kafka client cannot be sent."""
+        self._next = 0
+
+    def news(self) -> Iterator[LogRecord]:
+        """Yield the records that are new since the last call. Raises LookupError if the topic does not exist."""
+        lookup, topic = self._lookup_now(), self._at[0]
+        if self._at not in lookup.partitions([topic]):
+            raise LookupError(f"{topic} does not exist")
+        low, end = lookup.lows([self._at])[self._at], lookup.ends([self._at])[self._at]
+        # A topic that was created again may be shorter.
+        self._next = low if self._next > end else max(low, self._next)
+        yield from self.until(end)
+
+    def until(self, end: int) -> Iterator[LogRecord]:
+        """Yield the records up to an offset, for which they are waited."""
+        if self._next < end:
+            for row in read(self._client, [Range(*self._at, self._next, end)], 2 * self._within):
+                yield LogRecord(row[4], row[5], row[3], row[2])
+                self._next = row[2] + 1
+            self._next = end
+
+    def lacks(self, topics: Collection[str]) -> bool:
+        """Whether one of the topics does not exist."""
+        return {topic for topic, _ in self._lookup_now().partitions(topics)} != set(topics)
+
+    def _lookup_now(self) -> Lookup:
+        self._lookup = self._lookup or Lookup(self._client, {}, self._within)
+        return self._lookup

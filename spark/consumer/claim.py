@@ -23,13 +23,13 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from reconsume.spark.consumer.brokers import QUIET
+from reconsume.spark.consumer.brokers import QUIET, ControlLog, LogRecord, ReadError
 from reconsume.topics.client_rules import checked_client
 from reconsume.topics.names import Names
 from reconsume.topics.ownership import Reader, Readers, key_of, reader_of
@@ -63,7 +63,6 @@ WITHDRAWN_WITHIN = 2.0
 
 SOURCE_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
 """The main module of the process that Spark gives a source at the driver, and ends by SIGTERM."""
-MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
 class RetriesOwnedError(RuntimeError):
@@ -124,7 +123,7 @@ class Claim:
     def hold(self) -> None:
         """Claim at the first call; later raise if the claim was lost, and renew it first if that is overdue.
 
-        Raises RetriesOwnedError, NoPolicyTopicError, and KafkaException if the brokers do not answer.
+        Raises RetriesOwnedError, NoPolicyTopicError, and KafkaException or ReadError if the brokers do not answer.
         """
         self._asked_at = time.monotonic()
         if self._held_at is None or time.monotonic() - self._held_at > STALE_AFTER:
@@ -151,7 +150,7 @@ class Claim:
         try:
             log, self._log = self._log, None
             if log is not None and self._held_at is not None and self._lost is None:
-                with contextlib.suppress(KafkaException):  # then the claim counts until it is old
+                with contextlib.suppress(KafkaException, ReadError):  # then the claim counts until it is old
                     log.write(self._heartbeat(ended=True), WITHDRAWN_WITHIN)
             if log is not None:
                 log.close()
@@ -165,7 +164,7 @@ class Claim:
                 continue
             try:
                 self._renew()
-            except (KafkaException, RetriesOwnedError, NoPolicyTopicError):
+            except (KafkaException, ReadError, RetriesOwnedError, NoPolicyTopicError):
                 continue  # the next batch raises it: `hold` finds what was lost, and renews what is stale
 
     def _renew(self) -> None:
@@ -236,37 +235,32 @@ class PolicyLog:
         self.in_place_of_last: Reader | None = None
         """Who reads instead, if the record that `write` wrote last does not count."""
         self._topic = names.policy
-        self._consumer = checked_client(Consumer, reading(client, names.group))
+        self._log = ControlLog(client, names.policy, ANSWER_WITHIN)
         safe = {"acks": "all", "enable.idempotence": True, "message.timeout.ms": 10_000, "linger.ms": 0}
         self._producer = checked_client(Producer, {**QUIET, **client, **safe})
-        self._next = -1
         self._last: tuple[int, SubscriptionRecord] | None = None
         """The offset of the record that was written last, and its content."""
 
     def close(self) -> None:
-        """Close the clients."""
+        """Drop what was not written yet."""
         self._producer.purge()
-        self._consumer.close()
 
     def read_to_end(self) -> None:
-        """Read what was written up to now. Raises NoPolicyTopicError, and KafkaException."""
-        if self._next < 0:
-            topic = self._consumer.list_topics(self._topic, timeout=ANSWER_WITHIN).topics[self._topic]
-            if topic.error is not None and topic.error.code() in MISSING:
-                raise NoPolicyTopicError(
-                    f"the topic {self._topic} is missing, or this user has no right to see it (READ and WRITE on it). "
-                    "Readers of a group's retries need it: `reconsume topics apply` creates it"
-                )
-        begin, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, PARTITION), ANSWER_WITHIN)
-        if self._next < 0:
-            self._consumer.assign([TopicPartition(self._topic, PARTITION, begin)])
-            self._next = begin
-        self._read_to(end)
+        """Read what was written up to now. Raises NoPolicyTopicError, and what Kafka's clients raise."""
+        try:
+            self._take(self._log.news())
+        except (LookupError, KafkaException) as error:
+            if isinstance(error, KafkaException) and error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            raise NoPolicyTopicError(
+                f"the topic {self._topic} is missing, or this user has no right to see it (READ and WRITE on it). "
+                "Readers of a group's retries need it: `reconsume topics apply` creates it"
+            ) from error
         if self._last is not None:
             self.in_place_of_last = self._judge(self._last[1])
 
     def write(self, record: SubscriptionRecord, within: float) -> None:
-        """Write a heartbeat, and read on to it. `within`: seconds. Raises KafkaException."""
+        """Write a heartbeat, and read on to it. `within`: seconds. Raises what Kafka's clients raise."""
         assert record.query is not None
         landed: list[Message | KafkaError] = []
         self._producer.produce(
@@ -282,48 +276,16 @@ class PolicyLog:
         offset = landed[0].offset() or 0
         self._last = offset, record
         if not record.query.ended:
-            self._read_to(offset + 1)
+            self._take(self._log.until(offset + 1))
 
-    def _read_to(self, end: int) -> None:
-        until = time.monotonic() + ANSWER_WITHIN
-        while self._next < end:
-            message = self._consumer.poll(0.5)
-            if message is None:
-                if time.monotonic() > until:
-                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{self._topic} is not read to its end"))
+    def _take(self, records: Iterable[LogRecord]) -> None:
+        for record in records:
+            if record.key is None or not (record.key == OWNER or record.key.startswith(INSTANCE)):
                 continue
-            error = message.error()
-            if error is None:
-                self._take(message)
-                until = time.monotonic() + ANSWER_WITHIN
-            elif error.code() != KafkaError._PARTITION_EOF:
-                if error.fatal() or not error.retriable():
-                    raise KafkaException(error)
-                continue
-            self._next = (message.offset() or 0) + (error is None)
-
-    def _take(self, message: Message) -> None:
-        key = message.key()
-        if key is None or not (key == OWNER or key.startswith(INSTANCE)):
-            return
-        at = message.timestamp()[1]
-        self.readers.hear(parse_record(key, message.value()), at)
-        if self._last is not None and message.offset() == self._last[0]:
-            self._last = message.offset() or 0, msgspec.structs.replace(self._last[1], at=at)
-            self.in_place_of_last = self._judge(self._last[1])
+            self.readers.hear(parse_record(record.key, record.value), record.at)
+            if self._last is not None and record.offset == self._last[0]:
+                self._last = record.offset, msgspec.structs.replace(self._last[1], at=record.at)
+                self.in_place_of_last = self._judge(self._last[1])
 
     def _judge(self, record: SubscriptionRecord) -> Reader | None:
         return self.readers.in_place_of(reader_of("", record, record.at))
-
-
-def reading(client: Mapping[str, str], group: str) -> dict[str, object]:
-    """Return the settings of a consumer that reads assigned partitions, joins no group and commits nothing itself."""
-    return {
-        **QUIET,
-        **client,
-        "group.id": group,
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "earliest",
-        "enable.partition.eof": True,
-    }

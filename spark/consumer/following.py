@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from confluent_kafka import KafkaException
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
-from reconsume.spark.consumer.brokers import QUIET, Lookup, read
+from reconsume.spark.consumer.brokers import ControlLog, LogRecord
 from reconsume.spark.consumer.client import native_client
-from reconsume.spark.consumer.offsets import Range
 from reconsume.spark.consumer.rules import KEYS, Rules, Values, with_policy
 from reconsume.topics import versions
 from reconsume.topics.agreement import (
@@ -38,7 +37,6 @@ from reconsume.topics.agreement import (
 from reconsume.topics.hold_record import HOLD, MOST_HOLDS, HoldHeard, HoldRecord, lasts_too_long
 from reconsume.topics.policy_record import (
     KEY,
-    PARTITION,
     BadRecord,
     Heard,
     InstanceHeard,
@@ -57,52 +55,9 @@ LONGEST_LINE = 500
 """Characters of a line of the log. What is quoted in it comes from whoever may write to the topic."""
 MOST_KEYS = 5_000
 """Instances and holds that are kept: more than a group has."""
-ANSWER_WITHIN = 5.0
-"""Seconds that the brokers may take for one answer: a batch waits meanwhile."""
 
 T = TypeVar("T")
 _LOG = logging.getLogger("reconsume.spark")
-
-
-class LogRecord(NamedTuple):
-    """A record of the control log; `at` is when it was appended (epoch ms)."""
-
-    key: bytes | None
-    value: bytes | None
-    at: int
-
-
-class ControlLog:
-    """A group's control log on its brokers, and the topics next to it. Its methods raise what Kafka's clients raise."""
-
-    def __init__(self, client: Mapping[str, str], topic: str) -> None:
-        """`client` holds librdkafka's settings. Nothing is asked yet."""
-        self._client, self._at = {**QUIET, **client}, (topic, PARTITION)
-        self._lookup: Lookup | None = None
-        """Made at first use: Spark Connect sends a follower to its server, and a Kafka client cannot be sent."""
-        self._next = 0
-
-    def news(self) -> Iterator[LogRecord]:
-        """Yield the records that are new since the last call. Raises LookupError if the topic does not exist."""
-        lookup, topic = self._lookup_now(), self._at[0]
-        if self._at not in lookup.partitions([topic]):
-            raise LookupError(f"{topic} does not exist")
-        low, end = lookup.lows([self._at])[self._at], lookup.ends([self._at])[self._at]
-        # A topic that was created again may be shorter.
-        self._next = low if self._next > end else max(low, self._next)
-        if self._next < end:
-            for _, _, offset, at, key, value, _ in read(self._client, [Range(*self._at, self._next, end)]):
-                yield LogRecord(key, value, at)
-                self._next = offset + 1
-        self._next = end
-
-    def lacks(self, topics: Collection[str]) -> bool:
-        """Whether one of the topics does not exist."""
-        return {topic for topic, _ in self._lookup_now().partitions(topics)} != set(topics)
-
-    def _lookup_now(self) -> Lookup:
-        self._lookup = self._lookup or Lookup(self._client, {}, ANSWER_WITHIN)
-        return self._lookup
 
 
 class PolicyFollower:

@@ -12,14 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
-from reconsume.spark.consumer.following import (
-    AFTER_FAILURE,
-    EVERY,
-    LONGEST_LINE,
-    ControlLog,
-    LogRecord,
-    PolicyFollower,
-)
+from reconsume.spark.consumer.brokers import ControlLog, LogRecord
+from reconsume.spark.consumer.following import AFTER_FAILURE, EVERY, LONGEST_LINE, PolicyFollower
 from reconsume.spark.consumer.rules import Rules, build_rules
 from reconsume.topics.agreement import SettingsRecord, digest_of, render_settings, settings_key
 from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
