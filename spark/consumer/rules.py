@@ -1,6 +1,6 @@
 """The rules of a group, by which a Spark job routes records to the same topics as the sidecar.
 
-Pure, but for `rules_from`, which reads a file.
+Pure, but for `rules_from`, which has the sidecar's own reader read a file.
 
 The driver makes `Rules` once, as one frozen value that Spark carries to the workers: `build_rules` from values,
 `rules_from` from the group's reconsume.yaml. Before a batch, `following.py` asks `with_policy` for the rules in force:
@@ -13,7 +13,10 @@ alike by all members of a group.
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -193,24 +196,18 @@ def with_policy(rules: Rules, policy: Values) -> Rules:
 
 # --- the configuration file -------------------------------------------------------------------------------------------
 
-WORD = re.compile(r"\w+")
-SECTIONS = WORD.findall(
-    "group labels topics tags_header kafka_secret kafka start deliver retry pull topic_prefix api view ui operators "
-    "membership policy_mode drain_timeout lock_timeout tracing log"
-)
-DELIVER = WORD.findall(
-    "mode url health_url health_timeout concurrency rate group_rate timeout order broadcast batch "
-    "forward_headers content_type envelope verdicts outputs max_answer failure_text dead_letter_statuses "
-    "throttle_statuses outage_failures outage_interval leave_after allow_remote tls bearer_token_file "
-    "signing_secret_file idempotency buffer_memory"
-)
-OF_RETRY = WORD.findall(
-    "max_reconsume_times ladder rules max_age jitter levels ordered_interval ordered_max_times ordered_ladder "
-    "ordered_exhausted ordered_max_waiting nack_redelivery_delay postpone_limit share max_deaths unknown_topic "
-    "understand"
-)
-OF_TOPIC = ("name", "tags", "path", "timeout", "concurrency", "content_type", "rate", "drains")
-"""The keys that the file and its sections may have. A test compares them with the sidecar's table of settings."""
+READ = """
+import json, sys
+from pathlib import Path
+from reconsume.sidecar.errors import ConfigError
+from reconsume.sidecar.settings.load import load_with_origins
+try:
+    read = load_with_origins(Path(sys.argv[1]), ["kafka.bootstrap.servers=b:1"], {})
+except ConfigError as error:
+    sys.exit(error.problems[0])
+print(json.dumps(read.layers.tree, default=str))
+"""
+"""The program that prints the values of a file and its base, if they are good. The brokers of a query are elsewhere."""
 
 
 def rules_from(file: str | Path, *, name: str) -> Rules:
@@ -222,136 +219,52 @@ def rules_from(file: str | Path, *, name: str) -> Rules:
     since a sidecar and Spark queries of one group may have one file; in modes other than `spark`, `failure_text` is
     `message`, unless it is `none`.
 
-    Raises ValueError, with one sentence that names the file, if a key is unknown, a value is not valid, or the group is
-    one that no Spark query can consume: in order, by broadcast, or with `retry.understand`. Raises OSError if a file
-    cannot be read.
+    Raises ValueError, with one sentence that names the file, if it cannot be read, a key is unknown, a value is not
+    valid, or the group is one that no Spark query can consume: in order, by broadcast, or with `retry.understand`.
     """
     try:
-        values = _file_values(Path(file))
-        return msgspec.structs.replace(build_rules(name=name, **_arguments(values)), file=str(Path(file).absolute()))
+        rules = build_rules(name=name, **_arguments(_file_values(Path(file))))
     except ValueError as fault:
         raise ValueError(f"{file}: {fault}") from None
+    return msgspec.structs.replace(rules, file=str(Path(file).absolute()))
 
 
-def _file_values(path: Path) -> dict[str, Any]:
-    """Return the values of a file over those of its base: sections are merged by key, all else is replaced."""
-    values = _read_yaml(path)
-    if "base" not in values:
-        return values
-    base = values.pop("base")
-    if not isinstance(base, str) or not base.strip() or base.startswith("/") or "://" in base:
-        raise ValueError("base: must be the path of a file, relative to this one")
-    below = _read_yaml(path.parent / base)
-    if "base" in below:
-        raise ValueError(f"base: a base has no base of its own ({path.parent / base})")
-    merged = {key: _merged(below[key], value) for key, value in values.items() if key in below}
-    return {**below, **values, **merged}
-
-
-def _merged(below: object, above: object) -> object:
-    is_section = isinstance(below, dict) and (isinstance(above, dict) or above is None)
-    return {**below, **(above or {})} if is_section else above  # type: ignore[dict-item]  # both are dicts
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    """Return the keys and values of a file. Raises ValueError if it has none, or one of them twice."""
-    import yaml  # here only: executors need none
-
-    text = path.read_text("utf-8")
-    try:
-        loader = yaml.SafeLoader(text)
-        node = loader.get_single_node()
-        _expect_once(node)
-        values = {} if node is None else loader.construct_document(node)
-    except yaml.YAMLError as fault:  # its text may quote a password
-        mark = getattr(fault, "problem_mark", None)
-        raise ValueError(f"is not YAML{'' if mark is None else f' on line {mark.line + 1}'}") from None
-    if not isinstance(values, dict):
-        raise ValueError("must hold keys and values, like `group: billing`")
+def _file_values(path: Path) -> Values:
+    """Return the values of a file over those of its base. Raises ValueError if a sidecar would refuse them."""
+    # In a process of its own, as for `redrive_rows`: a Spark job and the sidecar share no code.
+    done = subprocess.run([sys.executable, "-P", "-c", READ, str(path)], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ValueError((done.stderr.strip().splitlines() or ["its reader ended without a word"])[-1])
+    values: Values = json.loads(done.stdout)
     return values
-
-
-def _expect_once(node: Any) -> None:
-    """Raise ValueError if a mapping in a node of YAML has a key twice."""
-    if node is None or isinstance(node.value, str):
-        return
-    pairs = [pair if isinstance(pair, tuple) else (None, pair) for pair in node.value]
-    names = [key.value for key, _ in pairs if key is not None and isinstance(key.value, str) and key.value != "<<"]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"{twice}: is written twice")
-    for _, value in pairs:
-        _expect_once(value)
 
 
 def _arguments(values: Values) -> dict[str, Any]:
     """Return the arguments of `build_rules` that are in a configuration."""
-    _expect_known("", values, SECTIONS)
-    retry, deliver = (_section(values, "retry", OF_RETRY), _section(values, "deliver", DELIVER))
-    mode = deliver.get("mode", "push")
-    if mode not in ("push", "pull", "relay", "spark"):
-        raise ValueError(f"deliver.mode: must be push, pull, relay or spark, and it is {str(mode)[:40]}")
+    retry, deliver = values.get("retry", {}), values.get("deliver", {})
     if deliver.get("order", "none") != "none":
         raise ValueError(f"deliver.order: {ORDERED}")
     if retry.get("ordered_ladder") is not None:
         raise ValueError(f"retry.ordered_ladder: {ORDERED}")
-    if deliver.get("broadcast", False) is not False:
+    if deliver.get("broadcast", False):
         raise ValueError("deliver.broadcast: a broadcast has no consumer group and no retries: read its topics")
     if retry.get("understand", []):
         raise ValueError("retry.understand: a Spark consumer knows the headers of no other system; leave it out")
     text = deliver.get("failure_text")
-    if text is None or (mode != "spark" and text != "none"):
+    if text is None or (deliver.get("mode") != "spark" and text != "none"):
         text = "message"
-    topics = _topics(values.get("topics"))
+    topics = [{"name": entry} if isinstance(entry, str) else entry for entry in values["topics"]]
+    if any(topic.get("drains") is not None for topic in topics):
+        raise ValueError("topics: drains is for sidecars: Spark queries take each topic for itself; leave it out")
     return {
-        "group": _text(values, "group"),
-        "topics": list(topics),
-        "tags": topics,
+        "group": values["group"],
+        "topics": [topic["name"] for topic in topics],
+        "tags": {topic["name"]: topic.get("tags", "*") for topic in topics},
         "failure_text": text,
         **{key: retry[key] for key in (*RETRY_KEYS, "unknown_topic") if key in retry},
         **{key: deliver[key] for key in RATE_KEYS if key in deliver},
-        **{key: _text(values, key) for key in ("topic_prefix", "tags_header") if key in values},
+        **{key: values[key] for key in ("topic_prefix", "tags_header") if key in values},
     }
-
-
-def _section(values: Values, name: str, known: Sequence[str]) -> Values:
-    section = values.get(name)
-    if section is None:  # all of its keys are commented out
-        return {}
-    if not isinstance(section, dict):
-        raise ValueError(f"{name}: must hold keys and values")
-    _expect_known(f"{name}.", section, known)
-    return section
-
-
-def _expect_known(above: str, values: Values, known: Sequence[str]) -> None:
-    if unknown := sorted(map(str, values.keys() - set(known))):
-        raise ValueError(f"{above}{unknown[0]}: there is no such setting")
-
-
-def _text(values: Values, key: str) -> str:
-    value = values.get(key)
-    if not isinstance(value, str):
-        raise ValueError(f"{key}: must be a text" if key in values else f"{key}: is required")
-    return value
-
-
-def _topics(entries: object) -> dict[str, str]:
-    """Return the tags by main topic."""
-    if not isinstance(entries, list) or not entries:
-        raise ValueError("topics: must be a list with at least one topic")
-    tags: dict[str, str] = {}
-    for entry in entries:
-        topic = {"name": entry} if isinstance(entry, str) else entry
-        if not isinstance(topic, dict):
-            raise ValueError("topics: each must be a name or {name, …}")
-        _expect_known("topics: ", topic, OF_TOPIC)
-        if topic.get("drains") is not None:
-            raise ValueError("topics: drains is for sidecars: Spark queries take each topic for itself; leave it out")
-        name, wanted = _text(topic, "name"), topic.get("tags", "*")
-        if name in tags:
-            raise ValueError(f"topics: {name} is there twice; its tags may be several: TagA||TagB")
-        tags[name] = wanted
-    return tags
 
 
 # --- the values -------------------------------------------------------------------------------------------------------
