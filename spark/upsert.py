@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as fn
@@ -57,6 +58,8 @@ def upsert(dsn: str, table: str) -> Callable[[DataFrame, int], None]:
         rows = newest(batch).select(*(clean(batch, name) for name in VALUE), fn.col("place.rank").alias("rank"))
         with psycopg.connect(dsn) as connection:
             connection.execute(create(table))  # here: of several tasks that create it at once all but one would fail
+        # In the order of their key: transactions that lock the same rows in another order each would end by a deadlock.
+        rows = rows.sortWithinPartitions("group", "id")
         rows.foreachPartition(partial(write_rows, dsn, table))
 
     return write
@@ -66,15 +69,9 @@ def write_rows(dsn: str, table: str, rows: Iterator[Row]) -> None:
     """Write the rows of one task in one transaction; it runs on an executor. Raises psycopg.Error if that fails."""
     import psycopg
 
-    if (first := next(rows, None)) is None:
-        return
-    with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
-        cursor.execute(stage(table))
-        with cursor.copy(copy_in()) as copy:
-            copy.write_row(first)
-            for row in rows:
-                copy.write_row(row)
-        cursor.execute(merge(table))
+    if (first := next(rows, None)) is not None:
+        with psycopg.connect(dsn) as connection, connection.cursor() as cursor:
+            cursor.executemany(merge(table), chain((first,), rows))
 
 
 def clean(batch: DataFrame, name: str) -> Any:
@@ -93,21 +90,6 @@ def create(table: str) -> Any:
     return SQL("CREATE TABLE IF NOT EXISTS {} ({}, {})").format(Identifier(*table.split(".")), columns, key)
 
 
-def stage(table: str) -> Any:
-    """Return the statement that creates the temporary table for one task; PostgreSQL drops it with the transaction."""
-    from psycopg.sql import SQL, Identifier
-
-    statement = SQL("CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS SELECT {} FROM {} LIMIT 0")
-    return statement.format(listed(COLUMNS), Identifier(*table.split(".")))
-
-
-def copy_in() -> Any:
-    """Return the statement that fills the temporary table."""
-    from psycopg.sql import SQL
-
-    return SQL("COPY incoming ({}) FROM STDIN").format(listed(COLUMNS))
-
-
 def listed(names: tuple[str, ...], prefix: str = "") -> Any:
     """Return the names as a list of SQL, each after the prefix."""
     from psycopg.sql import SQL, Identifier
@@ -116,19 +98,19 @@ def listed(names: tuple[str, ...], prefix: str = "") -> Any:
 
 
 def merge(table: str) -> Any:
-    """Return the statement that moves the rows of a task into the table, each if it is not older than the table's.
+    """Return the statement that writes one row into the table if it is not older than the table's.
 
-    A row is a function of one event, so it replaces the other as a whole. The rows go in the order of their key:
-    transactions of several writers that lock the same rows in another order each would end by a deadlock.
+    A row is a function of one event, so it replaces the other as a whole.
     """
-    from psycopg.sql import SQL, Identifier
+    from psycopg.sql import SQL, Identifier, Placeholder
 
     return SQL(
-        'INSERT INTO {table} AS kept ({columns}) SELECT {columns} FROM incoming ORDER BY "group", "id" '
+        "INSERT INTO {table} AS kept ({columns}) VALUES ({values}) "
         'ON CONFLICT ("group", "id") DO UPDATE SET {changes} WHERE ({new}) >= ({old})'
     ).format(
         table=Identifier(*table.split(".")),
         columns=listed(COLUMNS),
+        values=SQL(", ").join([Placeholder()] * len(COLUMNS)),
         changes=SQL(", ").join(
             SQL("{0} = excluded.{0}").format(Identifier(name)) for name in COLUMNS if name not in ("group", "id")
         ),

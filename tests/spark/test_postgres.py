@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from reconsume.spark import schema, upsert, view
 from reconsume.topics.events import Event, State
 from tests.spark.frames import batch
-from tests.support.event_histories import BASE, EVENT, changed, disturbed, histories, truth, written
+from tests.support.event_histories import BASE, EVENT, as_told, changed, disturbed, histories, truth, written
 from tests.support.postgres import installed_postgres
 
 pytestmark = pytest.mark.long
@@ -50,7 +50,8 @@ def kept(server: str, table: str) -> dict[tuple[str, str], dict[str, Any]]:
     with psycopg.connect(server, row_factory=psycopg.rows.dict_row) as connection:
         name = psycopg.sql.Identifier(table)
         rows = connection.execute(psycopg.sql.SQL("SELECT * FROM {}").format(name)).fetchall()
-    return {(row["group"], row["id"]): {key: row[key] for key in row if key != "rank"} for row in rows}
+    told = [as_told({key: row[key] for key in row if key != "rank"}) for row in rows]
+    return {(row["group"], row["id"]): row for row in told}
 
 
 def test_batches_in_any_order_repeated_and_overlapping_end_in_the_fold(write: Write, server: str, table: str) -> None:
