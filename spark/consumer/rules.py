@@ -6,7 +6,7 @@ The driver makes `Rules` once, as one frozen value that Spark carries to the wor
 `rules_from` from the group's reconsume.yaml. Before a batch, `following.py` asks `with_policy` for the rules in force:
 the values of the group's policy and of its newest sidecar over the job's own; and adds the holds.
 
-A value is read alike wherever it comes from (`read_terms`, `read_rate`). The sidecar's settings read the same values by
+A value is read alike wherever it comes from (`read_terms`). The sidecar's settings read the same values by
 their own table, which a Spark job must not import. Tests compare the two, because a value must be taken or refused
 alike by all members of a group.
 """
@@ -31,7 +31,6 @@ from reconsume.topics.levels import (
     SHORTEST_ASKED,
     Exponential,
     Ladder,
-    LadderSpec,
     LevelsSpec,
     build_ladder,
     level_delays,
@@ -61,11 +60,6 @@ BURST = 10
 """Seconds. A batch has no more records than the rate allows in them."""
 OLDEST = parse_duration("3650d")
 """ms. The longest `max_age`."""
-MOST_JITTER = 50
-"""Percent."""
-MULTIPLIERS = (1, 100)
-"""The least and the greatest multiplier of a formula."""
-PERCENT = re.compile(r"([0-9]{1,3})%")
 
 
 class Rules(GroupRules, frozen=True):
@@ -274,16 +268,40 @@ Topic: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9._*?\[\]!-]{
 Reason: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9._*?\[\]!-]{1,64}\Z")]
 
 
+class Formula(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A ladder by a formula; what is UNSET has `Exponential`'s default."""
+
+    initial: str | msgspec.UnsetType = msgspec.UNSET
+    multiplier: Annotated[float, msgspec.Meta(ge=1, le=100)] = Exponential().multiplier
+    max: str | msgspec.UnsetType = msgspec.UNSET
+
+
+WrittenLadder: TypeAlias = str | tuple[str, ...] | Formula
+
+
 class WrittenRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A rule of `retry.rules` as it is written; None is what the group has."""
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}\Z")]
     topics: Annotated[tuple[Topic, ...], msgspec.Meta(max_length=MOST_PATTERNS)] = ()
     reasons: Annotated[tuple[Reason, ...], msgspec.Meta(max_length=MOST_PATTERNS)] = ()
-    ladder: Any = None
+    ladder: WrittenLadder | None = None
     max_reconsume_times: Times | None = None
     max_age: str | None = None
     dead_letter: bool = False
+
+
+class Written(msgspec.Struct, frozen=True):
+    """The values of KEYS as they are written."""
+
+    ladder: WrittenLadder
+    levels: str | tuple[str, ...] | None
+    max_reconsume_times: Times
+    rules: Annotated[tuple[WrittenRule, ...], msgspec.Meta(max_length=MOST_RULES)]
+    max_age: str | None
+    jitter: Annotated[str, msgspec.Meta(pattern=r"^0?([0-4]?[0-9]|50)%\Z")]
+    rate: str | None
+    group_rate: str | None
 
 
 class RetryTerms(msgspec.Struct, frozen=True):
@@ -301,17 +319,18 @@ class RetryTerms(msgspec.Struct, frozen=True):
 
 def read_terms(values: Values) -> RetryTerms:
     """Return what values say that have all of KEYS. Raises ValueError with a sentence that names the key."""
-    ladder = build_ladder(_named("ladder", read_ladder, values["ladder"]))
-    most = _named("max_reconsume_times", read_times, values["max_reconsume_times"])
-    max_age = _named("max_age", read_age, values["max_age"])
-    base = RetryRule("", (), (), ladder, most, max_age)
-    rules = _named("rules", lambda rules: read_rules(rules, base), values["rules"])
-    levels = _named("levels", read_levels, values["levels"])
-    delays = level_delays(levels, ladder, *(rule.ladder for rule in rules))
-    jitter = _named("jitter", read_jitter, values["jitter"])
-    rates = [rate for key in RATE_KEYS if (rate := _named(key, read_rate, values[key])) is not None]
+    written = msgspec.convert({key: values[key] for key in KEYS}, Written)
+    ladder = _named("ladder", read_ladder, written.ladder)
+    max_age = _named("max_age", read_age, written.max_age)
+    base = RetryRule("", (), (), ladder, written.max_reconsume_times, max_age)
+    rules = _named("rules", lambda rules: read_rules(rules, base), written.rules)
+    levels = written.levels
+    spec: LevelsSpec = _named("levels", _delays, levels) if isinstance(levels, tuple) else levels
+    delays = level_delays(spec, ladder, *(rule.ladder for rule in rules))
+    rates = [_named(key, parse_rate, rate) for key in RATE_KEYS if (rate := getattr(written, key)) is not None]
     rate = min(rates, key=lambda rate: rate.per_second, default=None)
-    return RetryTerms(ladder, numbered(levels), delays, most, rules, max_age, jitter, rate)
+    jitter = int(written.jitter.removesuffix("%"))
+    return RetryTerms(ladder, numbered(spec), delays, written.max_reconsume_times, rules, max_age, jitter, rate)
 
 
 def _named(key: str, read: Any, value: object) -> Any:
@@ -322,41 +341,24 @@ def _named(key: str, read: Any, value: object) -> Any:
         raise ValueError(f"{key}: {fault}") from None
 
 
-def read_ladder(value: object) -> LadderSpec:
-    """Return a ladder as `topics.levels` takes it. Raises ValueError if it has no such form."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Mapping):
-        return _formula(value)
-    return _delays(value)
-
-
-def _formula(fields: Mapping[str, object]) -> Exponential:
+def read_ladder(written: WrittenLadder) -> Ladder:
+    """Return a ladder. Raises ValueError if one of its delays is none, or there is no such ladder."""
+    if isinstance(written, str):
+        return build_ladder(written)
+    if isinstance(written, tuple):
+        return build_ladder(_delays(written))
     default = Exponential()
-    if unknown := fields.keys() - {"initial", "multiplier", "max"}:
-        raise ValueError(f"a formula has initial, multiplier and max, not {', '.join(sorted(map(str, unknown)))}")
-    return Exponential(
-        _delay(fields["initial"]) if "initial" in fields else default.initial,
-        _multiplier(fields.get("multiplier", default.multiplier)),
-        _delay(fields["max"]) if "max" in fields else default.max,
-    )
+    initial = default.initial if written.initial is msgspec.UNSET else _delay(written.initial)
+    longest = default.max if written.max is msgspec.UNSET else _delay(written.max)
+    return build_ladder(Exponential(initial, written.multiplier, longest))
 
 
-def _multiplier(value: object) -> float:
-    least, most = MULTIPLIERS
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ValueError(f"a multiplier is a number from {least} to {most}, not {str(value)[:40]}")
-    return float(value)
+def _delays(texts: Sequence[str]) -> tuple[int, ...]:
+    return tuple(map(_delay, texts))
 
 
-def _delays(value: object) -> tuple[int, ...]:
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise ValueError(f"must be a name or a list of delays, not {str(value)[:40]}")
-    return tuple(_delay(delay) for delay in value)
-
-
-def _delay(value: object) -> int:
-    return read_duration(value, SHORTEST_ASKED, LONGEST)
+def _delay(text: str) -> int:
+    return read_duration(text, SHORTEST_ASKED, LONGEST)
 
 
 def read_duration(value: object, least: int, most: int) -> int:
@@ -367,38 +369,9 @@ def read_duration(value: object, least: int, most: int) -> int:
     return ms
 
 
-def read_levels(value: object) -> LevelsSpec:
-    """Return the choice of levels; None is the default. Raises ValueError if it has no such form."""
-    if value is None or isinstance(value, str):
-        return value
-    return _delays(value)
-
-
-def read_times(value: object) -> int:
-    """Return the most retries. Raises ValueError if it is no count."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_COUNT:
-        raise ValueError(f"must be 0 to {LARGEST_COUNT}, and it is {str(value)[:40]}")
-    return value
-
-
 def read_age(value: object) -> int | None:
     """Return the ms of an age; None is no bound. Raises ValueError if it is none."""
     return None if value is None else read_duration(value, SHORTEST_ASKED, OLDEST)
-
-
-def read_jitter(value: object) -> int:
-    """Return the percent of a text such as `10%`. Raises ValueError if it is none, or too much."""
-    match = PERCENT.fullmatch(value) if isinstance(value, str) else None
-    if match is None or int(match[1]) > MOST_JITTER:
-        raise ValueError(f"must be 0% to {MOST_JITTER}%, and it is {str(value)[:40]}")
-    return int(match[1])
-
-
-def read_rate(value: object) -> Rate | None:
-    """Return a rate; None is no limit. Raises ValueError if it is none."""
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"must be a rate like 100/s, 600/m or 5/h, and it is {str(value)[:40]}")
-    return None if value is None else parse_rate(value)
 
 
 def read_tags(value: object, topics: Sequence[str]) -> dict[str, frozenset[bytes] | None]:
@@ -419,11 +392,8 @@ def read_header(value: object) -> str:
     return value
 
 
-def read_rules(value: object, group: RetryRule) -> tuple[RetryRule, ...]:
+def read_rules(written: Sequence[WrittenRule], group: RetryRule) -> tuple[RetryRule, ...]:
     """Return complete rules: what a rule leaves out is that of `group`. Raises ValueError if one is not valid."""
-    if not isinstance(value, list | tuple) or len(value) > MOST_RULES:
-        raise ValueError(f"must be a list of at most {MOST_RULES} rules")
-    written = msgspec.convert(value, tuple[WrittenRule, ...])
     names = [rule.name for rule in written]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"two rules are called {twice[0]}")
@@ -436,7 +406,7 @@ def _complete(rule: WrittenRule, group: RetryRule) -> RetryRule:
         name=rule.name,
         topics=rule.topics,
         reasons=rule.reasons,
-        ladder=group.ladder if rule.ladder is None else build_ladder(read_ladder(rule.ladder)),
+        ladder=group.ladder if rule.ladder is None else read_ladder(rule.ladder),
         max_reconsume_times=group.max_reconsume_times if times is None else times,
         max_age=group.max_age if age is None else age,
         dead_letter=rule.dead_letter,
