@@ -31,7 +31,6 @@ class Run:
     master: str | None
     trigger: int
     max_offsets: int
-    bad_topic: str | None
     metrics_listen: tuple[str, int] | None
     jars: tuple[str, ...]
     conf: tuple[tuple[str, str], ...]
@@ -58,23 +57,11 @@ class Sql:
 
 def parse(arguments: Sequence[str]) -> Run | Sql:
     """Return the options of `arguments`; wrong ones end the process with code 2 and one sentence, as argparse does."""
-    parser = build_parser()
-    values = vars(parser.parse_args(arguments))
+    values = vars(build_parser().parse_args(arguments))
     values["conf"] = tuple(values["conf"])
     if values.pop("command") == "sql":
         return Sql(**values)
-    if (problem := problem_of(values["pattern"], values["groups"], values["bad_topic"])) is not None:
-        parser.error(problem)
     return Run(**{**values, "groups": values["groups"] or ()})
-
-
-def problem_of(pattern: str | None, groups: Sequence[str] | None, bad_topic: str | None) -> str | None:
-    """Return why these options contradict each other, in one sentence; None if they do not."""
-    if bad_topic is None:
-        return None
-    reads = pattern is not None and re.fullmatch(f"(?:{pattern}){EVENTS_SUFFIX}", bad_topic) is not None
-    reads = reads or (bad_topic.removesuffix(EVENTS_SUFFIX) in (groups or ()) and bad_topic.endswith(EVENTS_SUFFIX))
-    return f"--bad-topic {bad_topic} is one of the topics that are read: the job would feed itself" if reads else None
 
 
 class Parser(argparse.ArgumentParser):
@@ -104,7 +91,6 @@ def add_run(run: argparse.ArgumentParser) -> None:
     which.add_argument("--pattern", type=regex, metavar="REGEX", help="every group whose whole name matches")
     run.add_argument("--trigger", type=duration, default=TRIGGER, help="how often the view is brought up to date")
     run.add_argument("--max-offsets", type=count, default=MAX_OFFSETS, help="records in one batch at most")
-    run.add_argument("--bad-topic", type=topic, metavar="TOPIC", help="where events that are none go; else to the log")
     run.add_argument("--metrics-listen", type=address, metavar="HOST:PORT", help="Prometheus metrics")
     add_common(run)
 
@@ -140,14 +126,8 @@ def groups(text: str) -> tuple[str, ...]:
 
 def group(text: str) -> str:
     """Check a group's name: Kafka must allow the name of its events topic. Raises ArgumentTypeError if it does not."""
-    topic(f"{text}{EVENTS_SUFFIX}")
-    return text
-
-
-def topic(text: str) -> str:
-    """Check a topic's name. Raises ArgumentTypeError if Kafka does not allow it."""
     try:
-        check_name(text)
+        check_name(f"{text}{EVENTS_SUFFIX}")
     except ValueError as error:
         raise wrong(error) from error
     return text

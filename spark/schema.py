@@ -1,8 +1,8 @@
 """The form of the documented topics, and a strict parser of event topics: good events, and bad ones with the reason.
 
-EVENT, VIEW_ROW and BAD_EVENT are the values of records of `<group>-RETRY-EVENTS`, of `<group>-RETRY-VIEW` and of the
-topic for bad events, for `from_json(col("value").cast("string"), schema.EVENT)`. They say what a value has, and check
-nothing; `events` and `view_rows` do. All functions are pure and use Spark's built-ins only.
+EVENT and VIEW_ROW are the values of records of `<group>-RETRY-EVENTS` and `<group>-RETRY-VIEW`, for
+`from_json(col("value").cast("string"), schema.EVENT)`. They say what a value has, and check nothing; `events` and
+`view_rows` do. All functions are pure and use Spark's built-ins only.
 
 A record is good if writing what was read from it gives the same bytes, as all of Reconsume write events alike. More
 fields may follow, as a newer release may have them, if they are plain values. So every record that
@@ -30,12 +30,10 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import (
     BooleanType,
     DataType,
-    IntegerType,
     LongType,
     StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
 from reconsume.spark.names import EVENTS_SUFFIX, VIEW_SUFFIX
@@ -101,16 +99,6 @@ VIEW_ROW = struct_of(("v", *FIELDS, *HISTORY, *ROW_ONLY, CYCLE))
 
 A topic has several rows of a record: `view.present` keeps the one that counts.
 """
-BAD_EVENT = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("fault", StringType()),
-    ]
-)
-"""The value of a record of the topic for bad events (`--bad-topic`): where the record is, its time, what is wrong."""
 NEWER_FIELDS = rf'^,(?!.*"(?:{"|".join(sorted({*EVENT.names, *VIEW_ROW.names}))})":)[^\[}}\\]*\}}\z'
 """What may follow the known fields of an event: others. With no other `}` than the last character, the JSON that Spark
 has read ends there, and nothing is nested."""
@@ -147,7 +135,7 @@ def parsed(raw: DataFrame) -> DataFrame:
     OBSERVED has the numbers of records (`read`) and of bad ones (`bad`), and one bad record as JSON (`first`): the
     columns of `Parsed.bad`.
     """
-    first = fn.min(fn.when(fn.col("fault").isNotNull(), bad_json()))
+    first = fn.min(fn.when(fn.col("fault").isNotNull(), fn.to_json(fn.struct(*bad_columns()))))
     counts = (fn.count("*").alias("read"), fn.count("fault").alias("bad"), first.alias("first"))
     # The metrics also stop the optimizer from pushing the filter down, which would parse each record twice.
     return parse(raw, EVENTS_SUFFIX).observe(OBSERVED, *counts)
@@ -157,11 +145,6 @@ def bad_columns() -> list[Column]:
     """Return the columns of `Parsed.bad`, of a parsed record."""
     position = (fn.col(f"from_{name}").alias(name) for name in POSITION)
     return [*position, fn.col("record_time").alias("timestamp"), fn.col("fault")]
-
-
-def bad_json() -> Column:
-    """Return the columns of `Parsed.bad` as one JSON text."""
-    return fn.to_json(fn.struct(*bad_columns()))
 
 
 def view_rows(raw: DataFrame) -> Parsed:

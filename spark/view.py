@@ -77,23 +77,21 @@ def translated(column: Column, words: Mapping[Any, Any]) -> Column:
     return fn.coalesce(*(fn.when(column == word, meaning) for word, meaning in words.items()))
 
 
-def outputs(raw: DataFrame, bad_topic: str | None = None) -> DataFrame:
+def outputs(raw: DataFrame) -> DataFrame:
     """Return what the view's job writes of records of event topics, as records for Spark's Kafka sink.
 
-    `raw` has the columns of Spark's Kafka source, and is parsed once. The result has the columns key, value and topic,
-    all STRING. Of a good event the key is the record's id, the value JSON with the version `v` (1) and VALUE, nulls
-    among them, and the topic `<group>-RETRY-VIEW`. A bad event is a record for `bad_topic` without a key, with the
-    columns of `Parsed.bad` as JSON; without a `bad_topic` it is left out.
+    `raw` has the columns of Spark's Kafka source. Bad events are left out. The result has the columns key, value and
+    topic, all STRING. The key is the record's id, the value JSON with the version `v` (1) and VALUE, nulls among them,
+    and the topic `<group>-RETRY-VIEW`.
 
     Raises pyspark.errors.PySparkException if `raw` lacks a column.
     """
-    is_good = fn.col("fault").isNull()
-    written = schema.parsed(raw).select(
-        fn.when(is_good, fn.col("id")).alias("key"),
-        fn.when(is_good, row_json(row_columns())).otherwise(schema.bad_json()).alias("value"),
-        fn.when(is_good, view_topic()).otherwise(fn.lit(bad_topic)).alias("topic"),
+    good = schema.parsed(raw).where(fn.col("fault").isNull())
+    return good.select(
+        fn.col("id").alias("key"),
+        row_json(row_columns()).alias("value"),
+        fn.concat(fn.col("group"), fn.lit(VIEW_SUFFIX)).alias("topic"),
     )
-    return written.where(fn.col("topic").isNotNull())
 
 
 def row_json(columns: Iterable[Column | str]) -> Column:
@@ -102,11 +100,6 @@ def row_json(columns: Iterable[Column | str]) -> Column:
     row = fn.struct(fn.lit(1).alias("v"), *columns)
     whole = {"ignoreNullFields": "false"}
     return fn.when(row[CYCLE] == 0, fn.to_json(row.dropFields(CYCLE), whole)).otherwise(fn.to_json(row, whole))
-
-
-def view_topic() -> Column:
-    """Return the view topic of a row's group."""
-    return fn.concat(fn.col("group"), fn.lit(VIEW_SUFFIX))
 
 
 def rows(raw: DataFrame, *, has_view: bool = True) -> DataFrame:

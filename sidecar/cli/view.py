@@ -61,9 +61,6 @@ Trigger = Annotated[
 MetricsListen = Annotated[
     str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Serve Prometheus metrics and /livez here.")
 ]
-BadTopic = Annotated[
-    str | None, typer.Option("--bad-topic", metavar="TOPIC", help="Where records go that are no events; else the log.")
-]
 MaxOffsets = Annotated[
     int | None, typer.Option("--max-offsets", min=1, help="Records in one batch; 50000 where it is not given.")
 ]
@@ -88,7 +85,6 @@ def run(
     pattern: Pattern = None,
     trigger: Trigger = None,
     max_offsets: MaxOffsets = None,
-    bad_topic: BadTopic = None,
     metrics_listen: MetricsListen = None,
     master: Master = None,
     conf: Conf = None,
@@ -107,7 +103,7 @@ def run(
       reconsume view run --pattern 'billing.*' --metrics-listen 127.0.0.1:9404
     """
     kind, named, cluster = views_of(options, groups, pattern, kafka_properties)
-    options_of_job = {kind: named, "trigger": trigger, "max-offsets": max_offsets, "bad-topic": bad_topic}
+    options_of_job = {kind: named, "trigger": trigger, "max-offsets": max_offsets}
     options_of_job |= {"metrics-listen": metrics_listen, "master": master}
     from reconsume.sidecar.java.spark_job import run_job
 

@@ -227,10 +227,6 @@ class ViewWork:
         """Start the query for groups that were checked."""
         topics = plan.topics(EVENTS_SUFFIX)
         begins = {partition: at for partition, at in self._begins.items() if partition[0] in set(topics)}
-        bad_topic = self._options.bad_topic
-        if bad_topic is not None and bad_topic not in self._brokers.topics():
-            self._say(f"there is no topic {bad_topic}: records that are not events are only counted")
-            bad_topic = None
         ids = {topic: plan.ids[topic] for topic in topics}
         if any(self._ids.get(topic, topic_id) != topic_id for topic, topic_id in ids.items()):
             self._era, self._ids = self._era + 1, {}
@@ -251,7 +247,7 @@ class ViewWork:
         raw = self._spark.readStream.format("kafka").options(**source).load().coalesce(tasks)
         # On the driver's disk, whatever file system is Spark's default: no executor needs it.
         folder = tempfile.TemporaryDirectory(prefix="reconsume-view-query-", ignore_cleanup_errors=True)
-        writer = view.outputs(raw, bad_topic).writeStream.queryName("view").outputMode("append")
+        writer = view.outputs(raw).writeStream.queryName("view").outputMode("append")
         writer = writer.format("kafka").options(**{**GATHERING, **self._kafka})
         writer = writer.option("checkpointLocation", Path(folder.name).as_uri())
         query = writer.trigger(processingTime=f"{self._options.trigger} milliseconds").start()

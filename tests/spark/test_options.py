@@ -23,7 +23,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_without_options_the_view_is_written_each_second() -> None:
     options = run("--groups", "billing")
     assert (options.trigger, options.max_offsets) == (1_000, 50_000)
-    assert (options.master, options.bad_topic, options.metrics_listen, options.conf) == (None, None, None, ())
+    assert (options.master, options.metrics_listen, options.conf) == (None, None, ())
 
 
 def test_durations_addresses_and_settings_are_read() -> None:
@@ -56,9 +56,6 @@ def test_whose_events_are_read_is_told_in_words() -> None:
         (("run", "--groups=a", "--max-offsets=0"), "'0' is not a number from 1"),
         (("run", "--groups=a", "--metrics-listen=9404"), "'9404' is not HOST:PORT"),
         (("run", "--groups=a", "--conf=x"), "'x' is not KEY=VALUE"),
-        (("run", "--groups=a", "--bad-topic=b c"), "is not a name for Kafka"),
-        (("run", "--groups=a", "--bad-topic=a-RETRY-EVENTS"), "the job would feed itself"),
-        (("run", "--pattern=.*", "--bad-topic=x-RETRY-EVENTS"), "the job would feed itself"),
         (("sql", "--group=a"), "--query"),
     ],
 )
@@ -67,11 +64,6 @@ def test_a_wrong_option_is_one_sentence(capsys: pytest.CaptureFixture[str], word
     assert says in error
     assert error.startswith("reconsume: ")
     assert error.count("\n") == 1
-
-
-def test_bad_events_may_go_to_a_topic_that_only_looks_like_one_that_is_read() -> None:
-    assert run("--groups=a", "--bad-topic=a-BAD").bad_topic == "a-BAD"
-    assert run("--pattern=a", "--bad-topic=b-RETRY-EVENTS").bad_topic == "b-RETRY-EVENTS"
 
 
 def test_a_query_may_begin_with_dashes() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from datetime import datetime
 from random import Random
 
 import pytest
@@ -17,7 +16,7 @@ from reconsume.spark import schema, view
 from reconsume.spark.errors import GroupNotFoundError, NoAnswerError
 from reconsume.topics.events import Event, encode_event
 from tests.spark.frames import batch
-from tests.support.event_histories import BASE, EVENT, TOPIC, Record, as_told, changed, history, truth, written
+from tests.support.event_histories import BASE, EVENT, as_told, changed, history, truth, written
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.topic_io import Out, create_topic, produce
 
@@ -121,7 +120,3 @@ def test_a_record_of_a_documented_topic_can_be_read_by_its_schema(spark: SparkSe
     assert row.first().asDict() == {**truth([EVENT])[EVENT.group, EVENT.id], "v": 1, "cycle": None}
     told = spark.createDataFrame([(encode_event(EVENT).decode(),)], "value STRING")
     assert told.select(fn.from_json("value", schema.EVENT).alias("event")).first()["event"]["due"] == EVENT.due
-    aside = view.outputs(batch(spark, [Record(b"no event")]), "aside")
-    bad = aside.select(fn.from_json("value", schema.BAD_EVENT).alias("bad")).select("bad.*").first()
-    place = {"topic": TOPIC, "partition": 0, "offset": 0, "timestamp": datetime.fromtimestamp(BASE / 1000)}
-    assert bad.asDict() == {**place, "fault": "not an event as Reconsume writes it"}
