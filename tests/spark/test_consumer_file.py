@@ -105,6 +105,10 @@ def test_a_configuration_that_one_refuses_the_other_refuses_too(file: Path, more
             {"deliver": {"url": "http://127.0.0.1:1/", "broadcast": True}},
             "deliver.broadcast: a broadcast has no consumer group",
         ),
+        (
+            {"topics": ["orders", {"name": "old", "drains": "orders"}], "deliver": {"url": "http://127.0.0.1:1/"}},
+            "topics: drains is for sidecars",
+        ),
         ({"retry": {"lader": ["1s"]}}, "retry.lader: unknown key; did you mean retry.ladder"),
         ({"group": None}, "group"),
     ],
