@@ -18,6 +18,7 @@ from reconsume.sidecar.clock import now
 from reconsume.sidecar.doctor.checks import kafka, progress, topics
 from reconsume.sidecar.doctor.checks.control_log import holds, instances_differ, policy
 from reconsume.sidecar.doctor.checks.instances import clock, instances
+from reconsume.sidecar.doctor.checks.resets import resets
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
 from reconsume.sidecar.doctor.checks.sums import dead_letters, failures, lag, parked
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, not_checked, ok, unseen
@@ -52,7 +53,7 @@ OF_BROADCAST: Mapping[str, str] = {
     "groups": "a broadcast shares nothing",
 }
 """What is said of a broadcast, which has no topics of its own, instead of a check."""
-NOT_OF_BROADCAST = ("clock", "instances-differ", "failures", "dead-letters", "lag", "policy", "holds")
+NOT_OF_BROADCAST = ("clock", "instances-differ", "failures", "dead-letters", "lag", "policy", "holds", "resets")
 """Checks that a broadcast does not have at all."""
 
 
@@ -118,6 +119,11 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
         *([] if relay or settings.deliver.mode == "spark" else sum_checks(log, settings)),
         Check("policy", lambda: policy(log(), settings, now().wall_ms)),
         Check("holds", lambda: holds(cluster, log(), group(), now().wall_ms)),
+        *(
+            []
+            if relay or settings.deliver.mode == "spark"
+            else [Check("resets", lambda: resets(cluster, log(), settings, now().wall_ms))]
+        ),
         Check("view", lambda: topics.dead_view(cluster, group())),
     ]
     checks = for_broadcast(checks) if settings.deliver.broadcast else checks

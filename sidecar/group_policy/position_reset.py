@@ -320,6 +320,13 @@ class PositionStore:
             raise BrokerError(f"reset {ident} is written, and could not be read again")
         return ident, state.resets[ident]
 
+    def left_of(self, positions: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return how many offsets of reset ranges lie at or above these positions, of each partition that has such."""
+        self._resets.read_on()
+        known = self._resets.of_present()
+        ends = {source: max((end for _, end, _ in known[source].segments()), default=0) for source in known}
+        return {source: ends[source] - at for source, at in positions.items() if ends.get(source, 0) > at}
+
     def live_instances(self, state: ControlState) -> frozenset[str]:
         """Return the instances that would carry a reset out. Raises BrokerError."""
         return self._log.live_instances(state)

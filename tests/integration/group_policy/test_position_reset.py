@@ -16,18 +16,22 @@ from confluent_kafka import Consumer, TopicPartition
 
 from reconsume.sidecar.api.app import Access, build_app
 from reconsume.sidecar.api.reset import reset_routes
+from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.doctor.checks.resets import resets
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.position_reset import PositionStore
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
-from reconsume.sidecar.settings import load
+from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.settings import Settings, load
 from reconsume.topics.names import Kind
 from reconsume.topics.ownership import key_of
 from reconsume.topics.policy_record import QueryTold, SubscriptionRecord, render_record
 from reconsume.topics.position_ranges import PartitionResets, ResetRange
-from reconsume.topics.reset_record import ResetRequest
+from reconsume.topics.reset_record import ResetPart, ResetRequest, render_reset
+from reconsume.topics.reset_record import reset_key as request_key
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
@@ -325,4 +329,54 @@ def test_a_policy_topic_of_one_partition_has_no_room_for_notes(kafka: Broker, tm
         ),
         10,
         "the wider topic is enough",
+    )
+
+
+# --- doctor ----------------------------------------------------------------------------------------------------------
+
+
+def found(group: GroupTopics, at: int) -> list[tuple[str, str]]:
+    """What `doctor` finds about resets at a time: status and sentence."""
+    kafka = {"bootstrap.servers": group.bootstrap}
+    settings = load_group(group)
+    state = ControlLog(kafka, group.names).read()
+    return [(str(one.status), one.finding) for one in resets(Cluster(kafka), state, settings, at)]
+
+
+def load_group(group: GroupTopics) -> Settings:
+    sets = [f"group={group.group}", f"topics=[{group.main}]", f"kafka={{bootstrap.servers: '{group.bootstrap}'}}"]
+    return load(None, [*sets, "deliver.url=http://127.0.0.1:1/"], {})
+
+
+def test_doctor_names_a_reset_that_waits_and_one_that_has_no_effect_any_more(group: GroupTopics) -> None:
+    now = wall()
+    assert found(group, now) == [("ok", "no reset waits")]
+    part = ResetPart(0, 4)
+    request = ResetRequest(group.main, topic_id(group), (part,), "ann", "", now, "2h")
+    ControlLog({"bootstrap.servers": group.bootstrap}, group.names).write({request_key("r1"): render_reset(request)})
+    ((status, waits),) = found(group, wall())
+    assert (status, f"reset r1 of {group.main} to 2h, by ann, waits for the owners of 1 partition" in waits) == (
+        "ok",
+        True,
+    )
+    assert [status for status, _ in found(group, now + 120_000)] == ["warn"]
+    assert found(group, now + 2 * 86_400_000) == [("ok", "no reset waits")], "it is forgotten a day later"
+    note_resets(group, 0, PartitionResets(request.id, 1, (ResetRange(4, 13, 1, now),), ("r1",)))
+    assert found(group, now + 120_000) == [
+        ("ok", f"{group.main}[0]: at most 3 records of a reset to be delivered again")
+    ], "of the range up to 13, all below 10 is done"
+
+
+def test_doctor_names_a_position_that_another_tool_has_moved(group: GroupTopics) -> None:
+    """Given a group that has failed records before, when `kafka-consumer-groups.sh` moves its position."""
+    moved = TopicPartition(group.main, 1, 3)
+    consumer = Consumer({"bootstrap.servers": group.bootstrap, "group.id": group.group})
+    consumer.commit(offsets=[moved], asynchronous=False)
+    consumer.close()
+    assert found(group, wall()) == [("ok", "no reset waits")], "a new group may begin where a tool has put it"
+    produce(group.bootstrap, group.names.events, [Out(b"an event")])
+    ((status, text),) = found(group, wall())
+    assert (status, f"another tool has moved the position of {group.main}[1] (position-moved)" in text) == (
+        "warn",
+        True,
     )
