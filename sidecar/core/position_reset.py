@@ -103,7 +103,7 @@ class PositionResets:
         """What owners have carried out, by main partition: as was heard, or found at the start of a partition."""
         self.has_orders = False
         """Whether something may have to be moved: asked at the end of each call."""
-        self._told: Resets = {}
+        self._announced: Resets = {}
         self._orders: tuple[ResetOrder, ...] = ()
         """Those of all requests that are not too old, in their order."""
         self._own: list[ResetOrder] = []
@@ -125,10 +125,10 @@ class PositionResets:
         """Take in all open orders, and what owners have carried out."""
         self._orders = tuple(order for order in orders if now.wall_ms < order.until_ms)
         self._heard_ms = {order.reset: self._heard_ms.get(order.reset, now.steady_ms) for order in self._orders}
-        for source in self._told.keys() - known.keys():  # its topic was recreated
-            if self.known.get(source) == self._told[source]:
+        for source in self._announced.keys() - known.keys():  # its topic was recreated
+            if self.known.get(source) == self._announced[source]:
                 del self.known[source]
-        self._told = known
+        self._announced = known
         for source, resets in known.items():
             self._learn(source, resets)
         self._look_for_ranges(now)
@@ -312,9 +312,11 @@ def _in_cycles(records: Iterable[Record], resets: PartitionResets) -> Iterator[R
 
 
 def _begun_to(partition: PartitionState) -> int:
-    """Return the first offset that neither this owner nor, as far as it knows, an earlier one has begun."""
-    offsets = partition.offsets
-    return max(offsets.next, offsets.top, offsets.inherited.end)
+    """Return the first offset that neither this owner nor, as far as it knows, an earlier one has begun. What an
+    earlier reset has moved back over was begun before it."""
+    offsets, resets = partition.offsets, partition.commit.resets
+    ranges = () if resets is None else resets.ranges
+    return max(offsets.next, offsets.top, offsets.inherited.end, *(one.end for one in ranges))
 
 
 def move_of(partition: PartitionState, order: ResetOrder, at_ms: int) -> Move:

@@ -618,10 +618,10 @@ class PolicyFollower(ContextThread):
         asked = TopicPartition(self._topic, PARTITION)
         begin, self._end = consumer.get_watermark_offsets(asked, timeout=METADATA_WITHIN, cached=False)
         # By number: if asked for "the beginning" before the leader is known, librdkafka asks again after 500 ms.
-        places = [TopicPartition(self._topic, PARTITION, begin)]
+        partitions = [TopicPartition(self._topic, PARTITION, begin)]
         if has_notes:
-            places.append(TopicPartition(self._topic, NOTES, OFFSET_BEGINNING))
-        consumer.assign(places)
+            partitions.append(TopicPartition(self._topic, NOTES, OFFSET_BEGINNING))
+        consumer.assign(partitions)
         self._has_notes, self._is_read, self._are_notes_read = has_notes, begin >= self._end, not has_notes
         self._reading, self._live = True, self._is_read and self._are_notes_read
         self._first = (begin, 0) if begin else None

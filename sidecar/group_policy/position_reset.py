@@ -120,11 +120,13 @@ class PartitionNow(NamedTuple):
 
     @property
     def begun(self) -> int:
-        """The offset behind all that is known to have begun. Deliveries in flight may be behind it."""
+        """The offset behind all that is known to have begun, as its owner sees it (`core/position_reset.py`).
+        Deliveries in flight may be behind it."""
         own = self.progress
         if own is None:
             return self.position
-        return max(self.position, OffsetRanges.of(own.done).end, 0 if own.reach is None else own.reach + 1)
+        reach = 0 if own.reach is None else own.reach + 1
+        return max(self.position, OffsetRanges.of(own.done).end, reach, *(one.end for one in self.ranges))
 
     @property
     def direction(self) -> Direction:

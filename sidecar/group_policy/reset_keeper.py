@@ -21,7 +21,7 @@ class ResetKeeper:
         self.known: dict[Partition, PartitionResets] = {}
         """What owners have carried out, as it was read since the beginning."""
         self._tell = tell
-        self._told: tuple[tuple[ResetOrder, ...], dict[Partition, PartitionResets]] = ((), {})
+        self._applied: tuple[tuple[ResetOrder, ...], dict[Partition, PartitionResets]] = ((), {})
 
     def begin(self) -> None:
         """Note that the topic is read from its beginning: it may be another one."""
@@ -36,12 +36,12 @@ class ResetKeeper:
                 self.known.pop(note.partition, None)
             else:
                 self.known[note.partition] = note.resets
-        if not caught_up or not (self.known or requests or self._told != ((), {})):
+        if not caught_up or not (self.known or requests or self._applied != ((), {})):
             return
-        told = (tuple(orders_of(requests, now_ms)), dict(self.known))
-        if told != self._told:
-            self._told = told
-            self._tell(*told)
+        newest = (tuple(orders_of(requests, now_ms)), dict(self.known))
+        if newest != self._applied:
+            self._applied = newest
+            self._tell(*newest)
 
 
 def orders_of(requests: Mapping[str, ResetRequest], now_ms: int) -> Iterator[ResetOrder]:

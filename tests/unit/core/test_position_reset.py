@@ -259,3 +259,12 @@ def test_records_of_a_range_are_delivered_in_its_cycle_and_their_copies_say_so()
     assert rig.kafka[ORDERS].cycle == 1
     assert rig.kafka[ORDERS].notes
     assert rig.lane.machines.agenda.time_of("resets") == NEVER
+
+
+def test_a_target_in_what_an_earlier_reset_has_not_delivered_yet_is_one_backwards() -> None:
+    """Found by the killing of owners: a new owner has begun little of the earlier range."""
+    known = PartitionResets(LOG.topic, 2, (ResetRange(39, 200, 2, WALL),), ("r0",))
+    partition = state_at(Progress(40, log=LOG, cycle=2, notes=True), known)
+    move = move_of(partition, ordered_to(45, based_on="r0"), WALL)
+    assert move.resets.ranges == (ResetRange(39, 200, 2, WALL), ResetRange(45, 200, 3, WALL))
+    assert (move.progress.next, move.resets.skipped) == (40, ())
