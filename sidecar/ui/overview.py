@@ -1,33 +1,27 @@
-"""What the pages say of a group and of a record, as values that the templates draw.
+"""What the pages say of a group, as values that the templates show.
 
 Pure, except that `summarize` asks the local copy of the view; `LastAlarms` is used on the event loop.
 
 - *Alarms*, in the head of every page: what is wrong now, from the heartbeats of instances (`signs_of` says what one
   heartbeat means), and what operators hold.
 - *Summary*, on the first page: states, levels, reasons, topics, minutes.
-- *Journey* of a record: deliveries on the left line, waits on the right one, time goes down. A longer wait is taller,
-  but not in proportion. It is narrow by design, so that a telephone shows it without scaling.
-
-Here is computed where things are; `templates/charts.html` draws them, and escapes all texts as every template does. It
-writes no `style` attribute, because the content security policy of the pages would refuse it: the style comes from
-classes of `style.css`.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from math import inf, log10
+from math import inf
 from typing import NamedTuple
 
 from reconsume.sidecar.core.pace.pace import FailureEnd, outage_now
 from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
-from reconsume.sidecar.ui.templating import length, moment
+from reconsume.sidecar.ui.templating import moment
 from reconsume.sidecar.view.query import DeadLetters, Failures, LevelWaits, Minute, ViewQuery
 from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.durations import parse_duration, render_duration
-from reconsume.topics.events import Event, State
+from reconsume.topics.events import State
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.policy_record import SubscriptionRecord
 
@@ -63,8 +57,6 @@ MOST_TOPICS = 8
 """Topics of which most waits that are shown."""
 MINUTES = 60
 MINUTE_MS = 60_000
-TOP, HEAD = 44, 46
-"""Units of a journey: where it begins, and the space for an event's own text."""
 
 
 # --- alarms -----------------------------------------------------------------------------------------------------------
@@ -283,43 +275,3 @@ def _rank(level: str | None, unleveled: str) -> tuple[float, str]:
         return (inf, unleveled) if level is None else (float(parse_duration(level)), level)
     except ValueError:  # any text is possible: it comes from a topic
         return inf, "other"
-
-
-# --- the journey of a record ------------------------------------------------------------------------------------------
-
-
-class Step(NamedTuple):
-    """An event of a journey, from `top` down to `end`. `wait`: what follows it in words; empty if nothing waits."""
-
-    event: Event
-    before: Event | None
-    top: int
-    end: int
-    is_last: bool
-    wait: str
-
-
-def journey_steps(events: Sequence[Event], now: int) -> Iterator[Step]:
-    """Yield the events of a record's journey with their positions at the time `now` (epoch ms); they are in order."""
-    top, before = TOP, None
-    for event, after in zip(events, [*events[1:], None], strict=False):
-        tall, wait = 14, ""
-        if event.state is State.WAITING_RETRY:
-            waited = (now if after is None else after.at) - event.at
-            tall += int(14 * log10(1 + max(0, waited) / 1_000))
-            wait = wait_text(event, now, still=after is None)
-        end = top + HEAD + tall
-        yield Step(event, before, top, end, after is None, wait)
-        top, before = end, event
-
-
-def wait_text(event: Event, now: int, *, still: bool) -> str:
-    """Return in words how long a record waits after an event; `still`: it has not ended. Times are epoch ms."""
-    if not event.due:
-        return "parked until a person settles it" if still else "parked"
-    text = f"waits {length(max(0, event.due - event.at))}"
-    if event.level and text != f"waits {event.level}":
-        text += f" in level {event.level}"
-    if not still:
-        return text
-    return f"{text} · due in {length(event.due - now)}" if event.due > now else f"{text} · due now"

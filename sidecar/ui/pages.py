@@ -14,7 +14,7 @@ from starlette.responses import Response
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.ui.endpoint import Site
-from reconsume.sidecar.ui.overview import LastAlarms, attempts_told, journey_steps, summarize
+from reconsume.sidecar.ui.overview import LastAlarms, attempts_told, summarize
 from reconsume.sidecar.ui.security import Session
 from reconsume.sidecar.view.follower import ViewFollower
 from reconsume.sidecar.view.query import Filters, QueryPool, UnknownError
@@ -124,8 +124,7 @@ class Pages:
         page = "journey_part.html" if "hx-request" in request.headers else "journey.html"
         if not self._gate.opens_to(session):
             scan = scan._replace(events=tuple(msgspec.structs.replace(event, text=None) for event in scan.events))
-        steps = list(journey_steps(scan.events, wall()))
-        return self._render(page, session=session, here="/records", key=key, scan=scan, steps=steps)
+        return self._render(page, session=session, here="/records", key=key, scan=scan)
 
     async def policy(self, request: Request, session: Session | None) -> Response:
         """Show the policy in force and the history of its changes."""

@@ -35,8 +35,8 @@ def test_the_pictures_are_made_anew(chromium: Any, scene: Scene) -> None:
         page.screenshot(path=FOLDER / f"group-{scheme}.png", full_page=scheme == "light")
         if scheme == "dark":
             page.goto(f"/record?{urlencode({'id': scene.story})}")
-            page.wait_for_selector("svg.journey")
-            page.locator(".aside").screenshot(path=FOLDER / "journey.png")
+            page.wait_for_selector("#journey")
+            page.locator("section", has=page.locator("#journey")).screenshot(path=FOLDER / "journey.png")
             page.goto("/instances")
             page.screenshot(path=FOLDER / "instances.png", clip={"x": 0, "y": 0, "width": 1080, "height": 860})
         page.close()
