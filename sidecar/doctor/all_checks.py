@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -46,15 +46,8 @@ TURN = 0.1
 """Seconds between two checks of the time while checks run. Ctrl-C waits no longer."""
 HANGS = "Kafka takes connections and does not answer: look at the brokers, and at what is between"
 ASK_ADMIN = "run doctor as a user who may see it, such as the admin"
-OF_BROADCAST: Mapping[str, str] = {
-    "leftovers": "a broadcast has no retries",
-    "progress": "a broadcast keeps no progress",
-    "overdue": "a broadcast retries nothing",
-    "groups": "a broadcast shares nothing",
-}
-"""What is said of a broadcast, which has no topics of its own, instead of a check."""
-NOT_OF_BROADCAST = ("clock", "instances-differ", "failures", "dead-letters", "lag", "policy", "holds", "resets")
-"""Checks that a broadcast does not have at all."""
+OF_BROADCAST = ("rights", "topics", "limits", "transactions", "instances")
+"""The checks of a broadcast, which has no retries, no progress and no topics of its own."""
 
 
 class Check(NamedTuple):
@@ -88,7 +81,6 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
     cluster = Cluster(settings.kafka, "reconsume-doctor")
     log = Once(ControlLog(settings.kafka, settings.names, "reconsume-doctor").read_if_there)
     relay = settings.deliver.mode == "relay"
-    posted = settings.topic_names if relay else ()
     timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     name = settings.kafka.get("sasl.username", "NAME")
 
@@ -107,7 +99,7 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
     checks = [
         Check("rights", rights, 40.0),
         Check("topics", lambda: topics.topics(cluster, group(), compare)),
-        Check("limits", lambda: kafka.limits(cluster, settings.kafka, posted)),
+        Check("limits", lambda: kafka.limits(cluster, settings.kafka)),
         Check("leftovers", lambda: topics.removed_topics(cluster, group(), in_order=settings.drained)),
         Check("clock", lambda: clock(state_of(log), now())),
         Check("progress", lambda: progress.progress(cluster, group(), state_of(log))),
@@ -126,7 +118,8 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
         ),
         Check("view", lambda: topics.dead_view(cluster, group())),
     ]
-    checks = for_broadcast(checks) if settings.deliver.broadcast else checks
+    if settings.deliver.broadcast:
+        checks = [check for check in checks if check.name in OF_BROADCAST]
     return [check._replace(call=partial(for_role, check.call, role)) for check in checks], role
 
 
@@ -153,19 +146,6 @@ def beside_service(report: Report, role: FindRole) -> Report:
     if user not in PEOPLE or report.status is not Status.FAIL:
         return report
     return Report(report.check, (ok(f"not reached from here, as the role {user} need not"),))
-
-
-def for_broadcast(checks: Sequence[Check]) -> list[Check]:
-    """Return the checks of a broadcast."""
-
-    def said(text: str) -> Callable[[], Sequence[Finding]]:
-        return lambda: [ok(text)]
-
-    return [
-        check._replace(call=said(OF_BROADCAST[check.name])) if check.name in OF_BROADCAST else check
-        for check in checks
-        if check.name not in NOT_OF_BROADCAST
-    ]
 
 
 def sum_checks(log: Once[ControlState | None], settings: Settings) -> list[Check]:

@@ -8,7 +8,7 @@ that this user may not see the topic.
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -18,7 +18,6 @@ from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import consumer_config, producer_config
 from reconsume.sidecar.kafka.clients import make_client
-from reconsume.sidecar.kafka.committer.record_form import COMPRESSION, STRONGEST
 from reconsume.sidecar.kafka.credentials.reachability import Unreachable, answers, listed_in
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS, code_of, sentence_of
 from reconsume.topics.acls import GroupShape, Permission, Resource, User, permissions_of
@@ -172,32 +171,14 @@ def on_transactions(kafka: Mapping[str, str], right: Permission, mend: str) -> I
 METADATA = "offset.metadata.max.bytes"
 
 
-def limits(cluster: Cluster, kafka: Mapping[str, str], posted: Collection[str] = ()) -> list[Finding]:
-    """Report limits that are lower than what the main topics' records may need.
-
-    `posted`: the topics whose records a service posts; their limits decide how large a post may be.
-    """
-    findings = [*packing(kafka)]
-    hidden = set(posted) - cluster.settings(posted).keys()
-    if hidden:
-        text = (
-            f"posts to /v1/retry are limited as for Kafka's default: the limits of {listed(hidden)} are not to be seen"
-        )
-        findings.append(unseen(text, "give this user DESCRIBE_CONFIGS on them, if their records may be larger"))
+def limits(cluster: Cluster, kafka: Mapping[str, str]) -> list[Finding]:
+    """Report limits of the brokers that are lower than what instances need."""
     brokers = cluster.broker_configs()
-    findings += [*timeouts(kafka, brokers), *metadata(brokers)]
+    findings = [*timeouts(kafka, brokers), *metadata(brokers)]
     if not numbers(brokers, METADATA):
         mend = "give this user DESCRIBE_CONFIGS on the cluster"
         findings.append(unseen("the brokers' own limits are not for this user to see", mend))
     return findings or [ok("none is lower than what is written")]
-
-
-def packing(kafka: Mapping[str, str]) -> Iterator[Finding]:
-    """Report a codec of the user's own that may make copies larger than the records were on their way."""
-    for name in COMPRESSION:
-        if name in kafka and kafka[name] != STRONGEST:
-            text = f"kafka.{name}: {kafka[name]}: a copy of a record that its producer packed smaller may not fit"
-            yield warn(text, PACK)
 
 
 def metadata(brokers: Sequence[Mapping[str, str]]) -> Iterator[Finding]:
@@ -231,4 +212,3 @@ def numbers(brokers: Sequence[Mapping[str, str]], name: str) -> list[int]:
 
 ANY = "doctor"
 SESSION, TRANSACTION = "session.timeout.ms", "transaction.timeout.ms"
-PACK = f"leave it out: copies are packed by {STRONGEST} where a topic refuses them as they are"

@@ -16,7 +16,7 @@ from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.all_checks import Check, Once, kafka_checks, local_checks, run, unreachable
 from reconsume.sidecar.doctor.checks.control_log import instances_differ, policy
 from reconsume.sidecar.doctor.checks.instances import clock
-from reconsume.sidecar.doctor.checks.kafka import lacking, metadata, packing, timeouts
+from reconsume.sidecar.doctor.checks.kafka import lacking, metadata, timeouts
 from reconsume.sidecar.doctor.checks.progress import retention_of, strangers
 from reconsume.sidecar.doctor.checks.topics import differing
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, listed, ok, warn
@@ -202,13 +202,6 @@ def test_a_timeout_that_the_brokers_refuse_is_named_before_an_instance_reads_not
     small = [*timeouts(kafka, [{"transaction.max.timeout.ms": "9500"}])]
     assert bool(small) == ("9000" not in kafka.values()), "a transaction may be open for 10 s, if nothing else is said"
     assert [*timeouts(kafka, [])] == [], "what this user may not see is no finding"
-
-
-@pytest.mark.parametrize("name", ["compression.type", "compression.codec"])
-@pytest.mark.parametrize(("codec", "warned"), [("zstd", False), ("none", True), ("lz4", True)])
-def test_a_codec_that_may_make_a_copy_too_large_is_named(name: str, codec: str, warned: bool) -> None:
-    assert [found.status for found in packing({name: codec})] == [Status.WARN] * warned
-    assert [*packing({})] == []
 
 
 @pytest.mark.parametrize(("told", "says"), [((4096, 4096), []), ((4096, 512), [512]), ((), [])])
