@@ -148,7 +148,7 @@ def test_instances_are_shown_with_pace_heartbeat_topics_and_lag(open_page: Open,
     assert "silent" in page.locator("tr", has_text="billing-6b1d-old").inner_text()
     lag = page.locator("tr", has=page.get_by_text(scene.group.names.ready, exact=True)).last
     assert int(lag.locator("td").nth(2).inner_text()) >= 12
-    rows = page.locator("section[aria-label='Pace and lag'] tbody tr td:first-child").all_inner_texts()
+    rows = page.locator("section[aria-label='Lag'] tbody tr td:first-child").all_inner_texts()
     names = scene.group.names
     assert rows == [*scene.group.mains, *(names.level(delay, scene.group.main) for delay in DELAYS), names.ready]
 

@@ -44,7 +44,21 @@ OPEN = {
     ),
     *("Where it came from", "By instance", "At", "Instance", "Held", "By", "Since", "Ends", "From", "Group", "Lag"),
     *("Pace", "Partitions", "Partition", "Overdue", "Heartbeat", "Subscribes to", "Reads now", "Host", "Version"),
-    *("Behind", "First record", "Oldest", "Who", "Token", "What", "Record", "Its time", "Waiting", "Next", "Last", ""),
+    *(
+        "Behind",
+        "First record",
+        "Oldest",
+        "Who",
+        "Token",
+        "What",
+        "Record",
+        "Its time",
+        "Waiting",
+        "Waits",
+        "Next",
+        "Last",
+        "",
+    ),
 }
 """Fields that every reader sees, of keys and settings too: those of the policy page are settings."""
 GATED = {"Key", "Value", "Why", "More"}

@@ -62,7 +62,7 @@ def test_no_page_is_wider_than_its_screen_and_what_is_touched_is_not_too_small(c
         if path in ("/", "/instances"):
             page.locator("#alarms .notice").first.wait_for()
         if path.startswith("/record?"):
-            page.wait_for_selector("text=/As a table|events topic has nothing/")
+            page.wait_for_selector("#journey, :text('events topic has nothing')")
         if found := fits(page):
             wide[path[:60]] = found
         page.set_viewport_size({"width": WIDTHS[0], "height": 740})
