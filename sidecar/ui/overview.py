@@ -2,22 +2,21 @@
 
 Pure, except that `summarize` asks the local copy of the view; `LastAlarms` is used on the event loop.
 
-- *Alarms*, in the head of every page: what is wrong now, from the heartbeats of instances (`signs_of` says what one
-  heartbeat means), and what operators hold.
+- *Alarms*, in the head of every page: what is wrong now, from the heartbeats of instances (`group_policy/signs.py` says
+  what one heartbeat means), and what operators hold.
 - *Summary*, on the first page: states, levels, reasons, topics, minutes.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from reconsume.sidecar.core.pace.pace import FailureEnd, outage_now
-from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
-from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
-from reconsume.sidecar.ui.templating import moment
+from reconsume.sidecar.core.pace.pace import FailureEnd
+from reconsume.sidecar.group_policy.blocking import retried_in_place
+from reconsume.sidecar.group_policy.signs import TEXTS, Sign, signs_of
 from reconsume.sidecar.view.query import DeadLetters, Failures, LevelWaits, Minute, ViewQuery
 from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.durations import parse_duration, render_duration
@@ -25,8 +24,6 @@ from reconsume.topics.events import State
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.policy_record import SubscriptionRecord
 
-OVERDUE = 60_000
-"""ms by which a retry is late at least."""
 REMEMBERED = 15_000
 """ms for which the alarms that were last asked for are shown before those of now have come."""
 MOST_NAMED = 3
@@ -35,20 +32,8 @@ MOST_REFUSED = 5
 """Topics that a service rejects which are shown."""
 MOST_BLOCKED = 5
 """Records that are retried in place which are shown."""
-BLOCKS = 60_000
-"""ms for which a record is retried in place before that is an alarm."""
 MOST_HELD = 5
 """Holds that are shown; of more the number is given."""
-TEXTS = {
-    "outage": "Outage: now {}",
-    "waiting": "Waiting: these instances take no records before their service is there",
-    "throttled": "Throttled: the service asked for time. Deliveries are slowed down, and no retries are used up",
-    "overdue": "Overdue: retries come later than they are due",
-    "away": "Not well: these instances are outside the group, or their service cannot be reached",
-}
-"""For each kind of alarm, the worst first. That of an outage says what is so now."""
-REASONED = ("outage", "waiting", "throttled")
-"""States of a pace that are alarms, with their reason."""
 READY, QUEUE = "ready", "queue"
 """Where a record waits that is in no level: the ready topic, or the queue of its key in an ordered group."""
 MOST_REASONS = 8
@@ -82,39 +67,6 @@ class Alarm(NamedTuple):
     record: str = ""
 
 
-class Sign(NamedTuple):
-    """What one heartbeat says is wrong. `since`: epoch ms, None if it is not known. `record`: the id of the record
-    that it is about."""
-
-    kind: str
-    text: str
-    since: int | None
-    reason: str = ""
-    record: str = ""
-
-
-def signs_of(record: SubscriptionRecord, end: FailureEnd) -> Iterator[Sign]:
-    """Yield what an instance says is wrong."""
-    for one in record.all_refused:
-        text = f"All refused: the service answers {one.status} to every record of {one.topic}"
-        sent = " ".join(filter(None, (one.method, one.path, one.content_type)))
-        hint = hint_of(one.status, SAID_ELSEWHERE if one.said else "")
-        yield Sign("refused", text, one.since, f"Sent: {sent}. {hint}")
-    pace = record.pace
-    if pace is not None and pace.state in REASONED:
-        now = outage_now(pace.cause, end, is_idle=pace.idle_since is not None)
-        idle = "" if pace.idle_since is None else f"No record since {moment(pace.idle_since)} UTC; before that: "
-        yield Sign(pace.state, TEXTS[pace.state].format(now), pace.since, idle + pace.reason)
-    if record.overdue >= OVERDUE:
-        yield Sign("overdue", TEXTS["overdue"], max(0, record.at - record.overdue))
-    for tried in record.in_place:
-        if record.at - tried.since >= BLOCKS:
-            text, fails = f"Blocked: what follows {tried.id} waits for it", Blocking(tried, record.at).fails(record.at)
-            yield Sign("blocked", text, tried.since, fails, tried.id)
-    if record.well is False and (pace is None or pace.state not in ("outage", "waiting")):
-        yield Sign("away", TEXTS["away"], None)
-
-
 def alarms(
     records: Mapping[str, SubscriptionRecord], alive_after: int, end: FailureEnd = FailureEnd.DEAD_LETTER
 ) -> list[Alarm]:
@@ -140,9 +92,10 @@ def _alarm(kind: str, text: str, by_instance: Mapping[str, Sign], records: Mappi
     names, more = list(by_instance), len(by_instance) - MOST_NAMED
     who = ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
     since = min((sign.since for sign in by_instance.values() if sign.since is not None), default=None)
-    reason = next((sign.reason for sign in by_instance.values() if sign.reason), "")
-    first, at = next(iter(by_instance.values())), min(records[name].at for name in by_instance)
-    return Alarm(kind, text, since, reason, who, at=at, record=first.record)
+    said = next((sign for sign in by_instance.values() if sign.reason), next(iter(by_instance.values())))
+    reason = ". ".join(filter(None, (said.reason, said.fix)))
+    at = min(records[name].at for name in by_instance)
+    return Alarm(kind, text, since, reason, who, at=at, record=said.record)
 
 
 def held(holds: Mapping[str, HoldRecord]) -> list[Alarm]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.core.pace.pace import FailureEnd, State, outage_now
-from reconsume.sidecar.core.pace.refusals import SAID_ELSEWHERE, hint_of
+from reconsume.sidecar.core.pace.pace import FailureEnd
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.findings import Finding, fail, listed, not_checked, ok, warn
 from reconsume.sidecar.group_policy.queries import live_queries
+from reconsume.sidecar.group_policy.signs import Sign, sign_of_refused, signs_of, signs_of_pace
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.http.sidecar_connection import SidecarConnection
@@ -28,8 +28,6 @@ from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRe
 ASK_SECONDS = 3.0
 LARGEST_STATUS = 16 * 1024 * 1024
 """Bytes of an answer: 10 000 partitions take 3 MB."""
-LATE = 60_000
-"""ms by which a retry may be late."""
 SEE = "see `partitions`, `pace_reason` and `last_error` in its /status"
 ODD = (
     "the page 'What your service sees' of the documentation says what each means; `deliver.verdicts: header` reads no "
@@ -44,7 +42,15 @@ MORE_FILES = (
     "raise its limit of open files (ulimit -n, LimitNOFILE, or the container runtime's), or lower deliver.concurrency"
 )
 RUN = "start an instance"
-START = "start its service, or correct deliver.url and deliver.health_url"
+SAYS: Mapping[str, tuple[Callable[[str, str], Finding], str]] = {
+    "refused": (fail, ""),
+    "outage": (fail, "look at its service"),
+    "throttled": (warn, "look at its service"),
+    "waiting": (warn, "start its service, or correct deliver.url and deliver.health_url"),
+    "overdue": (warn, SEE),
+    "away": (warn, "look at its service, and at `state` in its /status"),
+}
+"""How severe a sign is by its kind, and what to do."""
 CLOCK_WARN_MS, CLOCK_FAIL_MS = 2_000, 10_000
 """ms by which clocks differ: of a warning, since a heartbeat takes some time to be written, and of a failure, the first
 delay of the default ladder."""
@@ -96,48 +102,19 @@ def beating(
     `local`: the instance whose `/status` is known. That is newer than its heartbeat, and tells of its service.
     """
     age = as_of(at.wall_ms - beat.at)
-    for finding in _said_by(name, beat, at, end, local):
+    signs = (sign for sign in signs_of(beat, end) if name != local or sign.kind == "overdue")
+    for finding in judged(name, signs, at.wall_ms):
         yield replace(finding, finding=f"{finding.finding}{age}")
 
 
-def _said_by(name: str, beat: SubscriptionRecord, at: Now, end: FailureEnd, local: str | None) -> Iterator[Finding]:
-    pace = beat.pace
-    if name != local:
-        paced = [] if pace is None else list(slowed(name, pace, at.wall_ms, end))
-        if not paced and beat.well is False:
-            text = f"{name} takes no records, or its service is away: its heartbeat says that it does not work"
-            paced = [warn(text, "look at its service, and at `state` in its /status")]
-        yield from paced
-        yield from rejecting(name, beat.all_refused, at.wall_ms)
-    if beat.overdue > LATE:
-        yield warn(f"{name} has a retry that is {ago(beat.overdue)} late", SEE)
-
-
-def rejecting(name: str, refused: Sequence[RefusedTold], wall: int, hints: Sequence[str] = ()) -> Iterator[Finding]:
-    """Report the topics whose records the service of an instance rejects. `wall`: epoch ms. `hints`: its own, if known.
-
-    A heartbeat has no text of the service, but its instance has it.
-    """
-    for number, one in enumerate(refused):
-        sent = " ".join(filter(None, (one.method, one.path, one.content_type)))
-        text = f"{name}: the service answers {one.status} to every record of {one.topic}, for {ago(wall - one.since)}"
-        likely = hints[number] if hints else hint_of(one.status, SAID_ELSEWHERE if one.said else "")
-        yield fail(f"{text}; sent: {sent}", likely)
-
-
-def slowed(name: str, pace: PaceTold, wall: int, end: FailureEnd = FailureEnd.DEAD_LETTER) -> Iterator[Finding]:
-    """Report a pace that is not open. `wall`: epoch ms."""
-    said = f": {pace.reason}" if pace.reason else ""
-    duration = ago(wall - pace.since)
-    why = f", for {duration}{said}"
-    if pace.state == State.OUTAGE:
-        now = outage_now(pace.cause, end, is_idle=pace.idle_since is not None)
-        none = "" if pace.idle_since is None else f" (none for {ago(wall - pace.idle_since)})"
-        yield fail(f"{name} has been in an outage for {duration}; now {now}{none}{said}", "look at its service")
-    elif pace.state == "throttled":
-        yield warn(f"{name} is slowed down{why}", "look at its service")
-    elif pace.state == "waiting":
-        yield warn(f"{name} takes no records and waits for its service{why}", START)
+def judged(name: str, signs: Iterable[Sign], wall: int) -> Iterator[Finding]:
+    """Yield a finding for each sign of an instance. `wall`: epoch ms. What is blocked the check of lag names."""
+    for sign in signs:
+        if sign.kind in SAYS:
+            say, mend = SAYS[sign.kind]
+            lasts = "" if sign.since is None else f", for {ago(max(0, wall - sign.since))}"
+            why = f": {sign.reason}" if sign.reason else ""
+            yield say(f"{name}: {sign.text[:1].lower()}{sign.text[1:]}{lasts}{why}", sign.fix or mend)
 
 
 def standing(status: Mapping[str, Any], at: Now, end: FailureEnd = FailureEnd.DEAD_LETTER) -> Iterator[Finding]:
@@ -161,7 +138,8 @@ def standing(status: Mapping[str, Any], at: Now, end: FailureEnd = FailureEnd.DE
     if status.get("missing_topics"):
         yield fail(f"{name} waits for topics: {listed(status['missing_topics'])}", hint("topics apply"))
     shown = status.get("all_refused", ())
-    yield from rejecting(name, [refused_of(one) for one in shown], at.wall_ms, [str(one["hint"]) for one in shown])
+    refused_signs = (sign_of_refused(refused_of(one))._replace(fix=str(one["hint"])) for one in shown)
+    yield from judged(name, refused_signs, at.wall_ms)
     odd = {str(kind): int(count) for kind, count in status.get("odd_verdicts", {}).items()}
     if any(odd.values()):
         kinds = listed(f"{kind} ({count})" for kind, count in odd.items() if count)
@@ -169,7 +147,7 @@ def standing(status: Mapping[str, Any], at: Now, end: FailureEnd = FailureEnd.DE
     if status.get("state") == "starting":
         yield warn(f"{name} has not started: {status.get('last_error') or 'it waits for Kafka'}", SEE)
     else:  # before that the service was not asked
-        yield from slowed(name, standing_pace(status, at), at.wall_ms, end)
+        yield from judged(name, signs_of_pace(standing_pace(status, at), end), at.wall_ms)
 
 
 def refused_of(shown: Mapping[str, Any]) -> RefusedTold:

@@ -12,6 +12,7 @@ from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.doctor.checks.instances import beating, instances, standing
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
 from reconsume.sidecar.doctor.findings import Status
+from reconsume.sidecar.group_policy.signs import TEXTS
 from reconsume.topics.policy_record import PaceTold, RefusedTold, SubscriptionRecord
 from tests.support.service.stub_service import Behaviour, StubService, answer
 from tests.support.sidecar.settings import good
@@ -99,7 +100,10 @@ def test_a_service_that_rejects_every_record_is_a_failure_of_its_instance_and_of
     [beat] = beating("pod-1", record, AT)
     for found in (here, beat):
         assert found.status is Status.FAIL
-        assert "pod-1: the service answers 415 to every record of orders" in found.finding
+        assert (
+            "pod-1: all refused: the service answers 415 to every record of orders, for 1m5s: sent: POST"
+            in found.finding
+        )
         assert "POST /events text/csv" in found.finding
     assert here.mend == f"the service says: JSON, please; {hint_of(415)}"
     assert beat.mend == f"{SAID_ELSEWHERE}; {hint_of(415)}", "a heartbeat has no text of the service"
@@ -134,6 +138,11 @@ def test_a_health_url_that_is_slower_than_its_timeout_stops_every_delivery_and_f
 AT = Now(10_000_000, 0)
 
 
+def lowered(kind: str) -> str:
+    """The text of a sign as a part of a sentence."""
+    return f"{TEXTS[kind][0].lower()}{TEXTS[kind][1:]}"
+
+
 def heartbeat(state: str, *, overdue: int = 0, well: bool | None = None) -> SubscriptionRecord:
     pace = PaceTold(state, AT.wall_ms - 65_000, 0, 1, "connection refused")
     return SubscriptionRecord({"orders": "*"}, AT.wall_ms, pace, overdue, well=well)
@@ -145,22 +154,22 @@ def heartbeat(state: str, *, overdue: int = 0, well: bool | None = None) -> Subs
         (heartbeat("open"), []),
         (
             heartbeat("outage"),
-            ["pod-1 has been in an outage for 1m5s; now only probes are delivered: connection refused"],
+            ["pod-1: outage: now only probes are delivered, for 1m5s: connection refused"],
         ),
-        (heartbeat("throttled"), ["pod-1 is slowed down, for 1m5s: connection refused"]),
-        (heartbeat("open", overdue=120_000), ["pod-1 has a retry that is 2m late"]),
+        (heartbeat("throttled"), [f"pod-1: {lowered('throttled')}, for 1m5s: connection refused"]),
+        (heartbeat("open", overdue=120_000), [f"pod-1: {lowered('overdue')}, for 2m"]),
         (heartbeat("open", well=True), []),
         (
             heartbeat("open", well=False),
-            ["pod-1 takes no records, or its service is away: its heartbeat says that it does not work"],
+            [f"pod-1: {lowered('away')}"],
         ),
         (
             heartbeat("outage", well=False),
-            ["pod-1 has been in an outage for 1m5s; now only probes are delivered: connection refused"],
+            ["pod-1: outage: now only probes are delivered, for 1m5s: connection refused"],
         ),
         (
             heartbeat("waiting", well=False),
-            ["pod-1 takes no records and waits for its service, for 1m5s: connection refused"],
+            [f"pod-1: {lowered('waiting')}, for 1m5s: connection refused"],
         ),
     ],
 )
@@ -211,9 +220,7 @@ def test_the_status_of_the_instance_here_tells_that_it_waits_and_what_is_odd_in_
     waiting = {"waiting_since": AT.wall_ms - 65_000, "waiting_reason": "no connection to http://127.0.0.1:8080/"}
     [waits] = standing({**status, **waiting, "odd_verdicts": {"no-id": 0}}, AT)
     assert waits.status is Status.WARN
-    assert waits.finding == (
-        "pod-1 takes no records and waits for its service, for 1m5s: no connection to http://127.0.0.1:8080/"
-    )
+    assert waits.finding == (f"pod-1: {lowered('waiting')}, for 1m5s: no connection to http://127.0.0.1:8080/")
     [starts] = standing({**status, **waiting, "state": "starting"}, AT)
     assert starts.finding == "pod-1 has not started: it waits for Kafka", "its service was not asked yet"
     odd = {"unknown-word": 12, "header": 3, "no-id": 0}
