@@ -116,7 +116,6 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
             if relay or settings.deliver.mode == "spark"
             else [Check("resets", lambda: resets(cluster, log(), settings, now().wall_ms))]
         ),
-        Check("view", lambda: topics.dead_view(cluster, group())),
     ]
     if settings.deliver.broadcast:
         checks = [check for check in checks if check.name in OF_BROADCAST]

@@ -1,4 +1,4 @@
-"""Check the group's topics: whether they exist as they must be, have leftovers, open transactions, and a view.
+"""Check the group's topics: whether they exist as they must be, have leftovers, and open transactions.
 
 Topics that left the configuration may still have retries in levels or queues of their own. Levels of their own they
 have only with the prefix `{topic}-{group}`, and a running sidecar passes these retries on. What waits in a queue stays
@@ -7,9 +7,6 @@ there, and nobody reads it.
 A partition has an open transaction if its last stable offset is behind its high watermark. The transaction hangs if the
 first record that it holds back is older than any transaction of that topic may be: no producer ends it, and every
 reader of committed records stops before it. The age comes from an offset by time, so no record is read.
-
-The view is up to date if the Spark job has written since the newest event, or if this group's own readers make it from
-the events alone.
 """
 
 from __future__ import annotations
@@ -207,45 +204,3 @@ def held(cluster: Cluster, open_: dict[PartitionName, int], longest: dict[Partit
         mend = FIND.format(servers=cluster.kafka["bootstrap.servers"], topic=topic, partition=number)
         text = f"{topic}[{number}]: open at offset {stable} for more than {ago(limit)}; nothing behind it is read"
         yield fail(text, f"{mend}, then abort; one of a sidecar ends when its pod starts again")
-
-
-# --- the view --------------------------------------------------------------------------------------------------------
-
-
-LATE = 60_000
-"""ms. The job writes every second by default, and its restart takes half a minute."""
-
-
-def dead_view(cluster: Cluster, group: GroupShape) -> list[Finding]:
-    """Report how far the view is behind the events."""
-    if not group.view:
-        return [ok("not used here (view.enabled is false)")]
-    names = group.names
-    topics, denied = cluster.topics([names.events, *group.rows])
-    if denied:
-        return hidden_topics(denied)
-    if names.events not in topics:
-        return [warn(f"{names.events} does not exist", hint("topics apply"))]
-    if group.source == "events":
-        return [ok("it is made from the events (view.source is events)")]
-    if names.view not in topics:
-        return [fail(f"{names.view} does not exist, or this user may not see it", hint("topics apply"))]
-    event, view = newest(cluster, topics[names.events]), newest(cluster, topics[names.view])
-    return [ok("there are no events yet") if event is None else behind_events(event, view)]
-
-
-def behind_events(event: int, view: int | None) -> Finding:
-    """Compare the times of the newest event and of the job's newest row (epoch ms)."""
-    mend = f"start the job: {hint('view run')}; where it runs, see its log"
-    if view is None:
-        return fail("there are events, and the view has never been written", mend)
-    behind = event - view
-    if behind <= LATE:
-        return ok(f"it is at most {ago(max(behind, 0))} behind the events")
-    return fail(f"the newest event is {ago(behind)} newer than the view: the answers of views are as old", mend)
-
-
-def newest(cluster: Cluster, topic: Topic) -> int | None:
-    """Return the greatest timestamp of a topic's records (epoch ms); None if the topic is empty."""
-    offsets = cluster.offsets(topic.led, Offset.NEWEST).values()
-    return max((timestamp for _, timestamp in offsets if timestamp >= 0), default=None)

@@ -37,7 +37,6 @@ from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS,
 SPECS: Mapping[Offset, Callable[[], OffsetSpec]] = {
     Offset.BEGIN: OffsetSpec.earliest,
     Offset.END: OffsetSpec.latest,
-    Offset.NEWEST: OffsetSpec.max_timestamp,
 }
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND})
 STABLE_SECONDS = 30.0

@@ -22,14 +22,12 @@ class Offset(StrEnum):
 
     BEGIN = "begin"
     END = "end"
-    NEWEST = "newest"
-    """The offset of the record with the greatest timestamp."""
 
 
 class ListedOffset(NamedTuple):
     """An offset, and the timestamp of its record (epoch ms); negative if there is none.
 
-    The timestamp is known only if NEWEST or a time was requested.
+    The timestamp is known only if a time was requested.
     """
 
     offset: int

@@ -14,13 +14,14 @@ import pytest
 
 from reconsume.topics import retry_headers as wire
 from tests.flow.conftest import FreshGroup, StartService
-from tests.support.kafka.group_topics import GroupTopics, create_group
+from tests.support.kafka.group_topics import GroupTopics
 from tests.support.kafka.topic_io import Out, produce
 from tests.support.proof.evidence import collect
 from tests.support.proof.invariants import GRAIN, altered, contradicted, lost, miscounted
 from tests.support.proof.quiet import await_quiet
 from tests.support.service.behaviours import FAIL, OK, by_name, verdict
 from tests.support.sidecar.config import config_of
+from tests.support.sidecar.policy import with_policy
 from tests.support.sidecar.process import REPOSITORY, SidecarProcess
 from tests.support.sidecar.shifted_clock import shifted
 
@@ -51,7 +52,7 @@ def test_a_clock_that_is_hours_off_loses_nothing_delays_nothing_and_is_named(
     new_group: FreshGroup, start_service: StartService, tmp_path: Path, seconds: int
 ) -> None:
     """Given an instance ahead of the brokers or behind, then retries wait their seconds, and the dead are written."""
-    group = create_group(new_group(1, (LEVEL,)), partitions=2)
+    group = with_policy(new_group(1, (LEVEL,)))
     service = start_service(by_name(CASES))
     produced(group)
     environ = shifted(seconds, tmp_path)

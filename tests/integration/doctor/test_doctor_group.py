@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.doctor.checks.progress import groups, progress
 from reconsume.sidecar.doctor.checks.service import service
-from reconsume.sidecar.doctor.checks.topics import dead_view, transactions
 from reconsume.sidecar.doctor.checks.topics import topics as check_topics
+from reconsume.sidecar.doctor.checks.topics import transactions
 from reconsume.sidecar.doctor.findings import Status
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.state import ControlState
@@ -165,18 +165,6 @@ def test_the_policy_topic_is_read_with_the_times_of_its_records(cluster: Cluster
     assert beats.known() == {"pod-1": value}
     assert before <= (beats.last_at or 0) <= now(), "the broker's, whatever a writer says"
     assert ControlLog(cluster.kafka, fresh_group(topics.bootstrap).names).read_if_there() is None
-
-
-def test_a_view_that_is_older_than_the_events_is_dead(cluster: Cluster, topics: GroupTopics, group: GroupShape) -> None:
-    events, group = group, replace(group, source="spark")
-    assert worst(dead_view(cluster, group)) == (Status.OK, "there are no events yet")
-    produce(topics.bootstrap, topics.names.events, [Out(b"{}", timestamp=now())])
-    assert worst(dead_view(cluster, group)) == (Status.FAIL, "there are events, and the view has never been written")
-    assert "made from the events" in worst(dead_view(cluster, events))[1]
-    produce(topics.bootstrap, topics.names.view, [Out(b"{}", b"id", timestamp=now() - 330_000)])
-    assert "the newest event is 5m" in worst(dead_view(cluster, group))[1]
-    produce(topics.bootstrap, topics.names.view, [Out(b"{}", b"id", timestamp=now())])
-    assert worst(dead_view(cluster, group))[0] is Status.OK
 
 
 def unwell(connection: socket.socket) -> None:
