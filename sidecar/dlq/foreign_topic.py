@@ -62,10 +62,7 @@ class ForeignTopic:
             selected = 0
             for message in client.scan(self._spans, bounds, expected=f"the records of {self.what}"):
                 record = to_record(message, Partition(*partition_of(message)), 0, None)
-                if (
-                    self._reasons
-                    and reason_class(foreign_reason(record.headers or [], self._system)) not in self._reasons
-                ):
+                if not self._selects(record):
                     continue
                 selected += 1
                 if selected > MOST_LETTERS_READ:
