@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -212,23 +211,10 @@ def shortest_wait(level: int) -> int:
     return level - min(LATEST, level // 10)
 
 
-def hops(delay: int, levels: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the levels that a record passes to wait `delay` ms: the longest that fits, again and again.
-
-    The rest is shorter than the shortest level, and is waited in memory. If the sum is longer than `delay`, it is at
-    most one second longer.
-    """
-    return tuple(level for level, count in _runs(delay, levels) for _ in range(count))
-
-
 def hop_count(delay: int, levels: tuple[int, ...]) -> int:
     """Return how many copies a wait of `delay` ms costs: its hops, or one copy to the ready topic."""
-    return max(1, sum(count for _, count in _runs(delay, levels)))
-
-
-def _runs(remaining: int, levels: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Yield each level that a record passes, and how often."""
+    copies, remaining = 0, delay
     while (level := longest_fit(remaining, levels)) is not None:
-        count = max(1, remaining // level)
-        remaining -= count * level
-        yield level, count
+        times = max(1, remaining // level)
+        copies, remaining = copies + times, remaining - times * level
+    return max(1, copies)

@@ -18,7 +18,6 @@ from reconsume.topics.levels import (
     LevelsSpec,
     build_ladder,
     hop_count,
-    hops,
     level_delays,
     longest_fit,
     numbered,
@@ -205,6 +204,15 @@ def test_the_default_levels_are_at_most_eight_delays_of_the_ladder_and_the_short
     assert len(levels) == min(8, len(set(delays)))
 
 
+def hops(delay: int, levels: tuple[int, ...]) -> tuple[int, ...]:
+    """The levels that a record passes, one at a time; the rest is shorter than the shortest one."""
+    way, remaining = list[int](), delay
+    while (level := longest_fit(remaining, levels)) is not None:
+        way.append(level)
+        remaining -= level
+    return tuple(way)
+
+
 def test_ladders_with_more_delays_than_a_group_may_have_topics_are_refused() -> None:
     ladders = [build_ladder(tuple(range(first, first + 64))) for first in (1_000, 2_000, 3_000)]
     with pytest.raises(ValueError, match="the ladders have 192 delays"):
@@ -296,15 +304,6 @@ def test_a_default_retry_costs_no_more_copies_while_its_hops_are_together_less_t
             now += level + lags[copies]
             copies += 1
         assert copies == hop_count(delay, SIX)
-
-
-@given(DELAYS, LEVELS)
-def test_hops_are_what_a_record_does_one_level_at_a_time(delay: int, levels: tuple[int, ...]) -> None:
-    remaining = delay
-    for level in hops(delay, levels):
-        assert level == longest_fit(remaining, levels)
-        remaining -= level
-    assert longest_fit(remaining, levels) is None
 
 
 @given(level=st.integers(1_000, LONGEST))
