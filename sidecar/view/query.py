@@ -247,11 +247,11 @@ class ViewQuery:
 
 def position_in(cursor: str) -> tuple[int, int]:
     """Return where a list goes on: the due time or minute of the last row, and its number. Raises BadCursorError."""
-    parts = CURSOR.fullmatch(cursor)
-    place = (0, LARGEST_LONG + 1) if parts is None else (int(parts[1]), int(parts[2]))
-    if max(place) > LARGEST_LONG:
+    match = CURSOR.fullmatch(cursor)
+    position = (0, LARGEST_LONG + 1) if match is None else (int(match[1]), int(match[2]))
+    if max(position) > LARGEST_LONG:
         raise BadCursorError
-    return place
+    return position
 
 
 def _every(page_of: Callable[[int, str | None], Page], most: int | None) -> Iterator[bytes]:
