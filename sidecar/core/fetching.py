@@ -17,7 +17,16 @@ from typing import TypeAlias
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.offset_ranges import NONE
-from reconsume.sidecar.core.partition import AWAY, READY, Entry, FetchedRecords, PartitionState, Pause, WantedFetch
+from reconsume.sidecar.core.partition import (
+    AWAY,
+    KEPT,
+    READY,
+    Entry,
+    FetchedRecords,
+    PartitionState,
+    Pause,
+    WantedFetch,
+)
 from reconsume.sidecar.core.ports import Fetch
 from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Record
@@ -89,7 +98,9 @@ class Fetching:
         self._fetch.want_fetch(partition.source, WantedFetch(partition.epoch, False, partition.seek_count))
         self._set_pause(partition, Pause(offset, at_ms, because))
 
-    def let_go(self, partition: PartitionState, entries: Iterable[Entry], at_ms: int, because: NotFetched) -> None:
+    def drop_and_fetch_again(
+        self, partition: PartitionState, entries: Iterable[Entry], at_ms: int, because: NotFetched
+    ) -> None:
         """Drop records that wait in memory; they are fetched again from the steady time `at_ms` on, as soon as the
         partition may continue. NEVER: once it is unblocked."""
         self._pause_until(partition, at_ms, because)
@@ -101,7 +112,7 @@ class Fetching:
         assert entry.record is not None
         self._room.add_bytes(partition, -entry.record.weight)
         entry.record = None
-        partition.offsets.move(entry, AWAY)
+        partition.offsets.move(entry, KEPT if entry.hold else AWAY)
         return entry.offset
 
     def fetch_held(self, partition: PartitionState, offsets: list[int], steady_ms: int) -> None:
@@ -179,4 +190,4 @@ class Fetching:
 
 def _bound(partition: PartitionState) -> NotFetched:
     """Return why a partition at its bound is paused: HELD if it is a held record that stays open, else DISTANCE."""
-    return NotFetched.HELD if next(partition.offsets.held_away(), None) is not None else NotFetched.DISTANCE
+    return NotFetched.HELD if partition.offsets.counts[KEPT] else NotFetched.DISTANCE

@@ -1,6 +1,6 @@
 """What an operator holds is kept back (contract 10.4): it gets no turn, and others go on.
 
-A record that is held when its turn comes is let go from memory: it stays open, and is fetched again when its hold is
+A record that is held when its turn comes is dropped from memory: it is KEPT, and is fetched again when its hold is
 over. Where that cannot be, because its order or its tries in place are known to memory alone, the record itself waits.
 A partition of which every record is held is paused instead.
 
@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from reconsume.sidecar.core.fetching import Fetching
 from reconsume.sidecar.core.holds import NO_HOLDS, Hold, Holds
 from reconsume.sidecar.core.invariant import ensure
-from reconsume.sidecar.core.partition import AWAY, Entry, FetchedRecords, PartitionState
+from reconsume.sidecar.core.partition import AWAY, KEPT, Entry, FetchedRecords, PartitionState
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
@@ -100,7 +100,7 @@ class HoldGate:
     def keep_back(self, partition: PartitionState, record: Record, by: str = "") -> None:
         """Keep a record back that is held and whose turn has come. `by`: what keeps it back; empty: the hold does.
 
-        A record of a queue stays in the queue, for which its lane sees (`AWAY`, without a hold).
+        A record of a queue stays in the queue, for which its lane sees (AWAY).
         """
         if not by:
             hold = self.hold_of(partition, record)
@@ -124,7 +124,7 @@ class HoldGate:
         """Let go on what no hold keeps back any more."""
         if partition.offsets.stopped:
             self._waiting.let_held(partition, lambda record: self.hold_of(partition, record) is None)
-        away = (entry for entry in partition.offsets.held_away() if not entry.hold.startswith(BY_DECISION))
+        away = (entry for entry in partition.offsets.kept_back() if not entry.hold.startswith(BY_DECISION))
         free = [entry for entry in away if entry.hold not in self.holds.ids]
         is_paused = partition.paused is not None and partition.paused.because is NotFetched.HELD
         if free or (is_paused and not self._covers(partition)):
@@ -139,7 +139,7 @@ class HoldGate:
         offsets = partition.offsets
         if any(offsets.entries[offset].hold in is_over for offset in offsets.stopped):
             self._waiting.let_held(partition, lambda record: offsets.entries[record.offset].hold in is_over)
-        if free := [entry for entry in offsets.held_away() if entry.hold in is_over]:
+        if free := [entry for entry in offsets.kept_back() if entry.hold in is_over]:
             self._fetch_free(partition, free, now)
 
     def _fetch_free(self, partition: PartitionState, free: Sequence[Entry], now: Now) -> None:
@@ -151,11 +151,11 @@ class HoldGate:
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         for source, partition in self._partitions.items():
-            away = {e.hold for e in partition.offsets.held_away() if not e.hold.startswith(BY_DECISION)}
+            away = {e.hold for e in partition.offsets.kept_back() if not e.hold.startswith(BY_DECISION)}
             past = away - self.holds.ids
             ensure(partition.closing or not past, f"{source} is held by {past}, which are not in force")
 
 
 def _count_held(partition: PartitionState) -> int:
     """Return how many records of a partition are kept back by their offsets alone."""
-    return sum(1 for _ in partition.offsets.held_away())
+    return partition.offsets.counts[KEPT]

@@ -412,7 +412,7 @@ class Lane:
             if waiting.ready.at_rest(source):
                 from_offset = self._first_above_share(partition, shares[source])
             if from_offset != NEVER and (entries := waiting.take_back_ready(partition, from_offset)):
-                self.machines.fetching.let_go(partition, entries, now.steady_ms, NotFetched.SHARE)
+                self.machines.fetching.drop_and_fetch_again(partition, entries, now.steady_ms, NotFetched.SHARE)
 
     def _first_above_share(self, partition: PartitionState, share: int) -> int:
         """Return the offset from which on the waiting records of a partition are above its share: not its first one."""

@@ -17,8 +17,8 @@ Order comes from RETRY_ORDER alone, so that copies may be read, repeated and wri
     queued    | a newer copy is read                | queued
     queued    | it is the head, due, and asked for  | requested
     requested | its payload is read                 | taken
-    requested | its payload is let go               | queued
-    taken     | its payload is let go               | queued
+    requested | its record is dropped               | queued
+    taken     | its record is dropped               | queued
     taken     | it fails                            | writing
     taken     | it is done or dead                  | none
 
@@ -736,7 +736,7 @@ class KeyLedger:
         entry.phase = Phase.TAKEN
         return True
 
-    def let_go(self, identity: Identity) -> None:
+    def put_back(self, identity: Identity) -> None:
         """Note that the lane has dropped a record, or cannot read it now: it goes out later."""
         entry = self._entries.get(packed(identity))
         if entry is not None and entry.phase in OUT:

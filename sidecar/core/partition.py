@@ -2,8 +2,8 @@
 
 An entry is an offset that has begun and is not done. One field of it says where it is:
 
-    AWAY        in Kafka alone. It is read again: at once, when the hold that keeps it back is over, or, in a queue,
-                when its turn comes. It has no record
+    AWAY        in Kafka alone, and to be read again: at once or, in a queue, when its turn comes. It has no record
+    KEPT        in Kafka alone, kept back by `hold`, and AWAY once that is over. It has no record
     DELAYED     in memory until `until_ms`: its level is not over, or the service asked for a later attempt
     BEHIND      in memory, behind an earlier record of its key or partition that is not done
     READY       in memory, and in its flow: what keeps it is the pace, a rate, or its share
@@ -130,16 +130,17 @@ class Where(IntEnum):
     """Where an entry is; the head of this file has the table."""
 
     AWAY = 0
-    DELAYED = 1
-    BEHIND = 2
-    READY = 3
-    STOPPED = 4
-    OUT = 5
-    SETTLED = 6
-    CALLED_OFF = 7
+    KEPT = 1
+    DELAYED = 2
+    BEHIND = 3
+    READY = 4
+    STOPPED = 5
+    OUT = 6
+    SETTLED = 7
+    CALLED_OFF = 8
 
 
-AWAY, DELAYED, BEHIND, READY, STOPPED, OUT, SETTLED, CALLED_OFF = Where
+AWAY, KEPT, DELAYED, BEHIND, READY, STOPPED, OUT, SETTLED, CALLED_OFF = Where
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):
@@ -278,12 +279,12 @@ class Offsets:
         return iter(self.entries)
 
     def to_reread(self) -> Iterator[int]:
-        """Yield the offsets that are to be read again, ascending: those that a hold keeps back are not."""
-        return (offset for offset, e in self.entries.items() if e.where is AWAY and not e.hold)
+        """Yield the offsets that are to be read again, ascending."""
+        return (offset for offset, e in self.entries.items() if e.where is AWAY)
 
-    def held_away(self) -> Iterator[Entry]:
+    def kept_back(self) -> Iterator[Entry]:
         """Yield the entries that an operator's hold keeps back by their offsets alone. Slow."""
-        return (e for e in self.entries.values() if e.where is AWAY and e.hold) if self.counts[AWAY] else iter(())
+        return (e for e in self.entries.values() if e.where is KEPT) if self.counts[KEPT] else iter(())
 
     @property
     def unread(self) -> int:
@@ -304,7 +305,7 @@ class Offsets:
         """Return the end of the done offsets from `offset` on if these are not worth to be read; else None."""
         if offset >= self.next:
             end = None if self.inherited is NONE else self.inherited.end_of(offset)
-        elif (entry := self.entries.get(offset)) is not None and entry.where is AWAY and not entry.hold:
+        elif (entry := self.entries.get(offset)) is not None and entry.where is AWAY:
             return None
         else:  # all that has begun is done, or at hand
             if self._reread is None:
@@ -354,7 +355,7 @@ class Offsets:
         """Begin an offset, or take in one that was away; None if it is done, or is not to be read again."""
         if offset < self.next:
             entry = self.entries.get(offset)
-            if entry is None or entry.where is not AWAY or entry.hold:
+            if entry is None or entry.where is not AWAY:
                 return None
             if entry is IN_QUEUE:
                 entry = self.entries[offset] = Entry(offset, AWAY)
@@ -459,12 +460,13 @@ class Offsets:
         for offset, entry in self.entries.items():
             ensure(entry is IN_QUEUE or offset == entry.offset, f"{offset} stands under its own offset")
             counts[entry.where] += 1
-            has_record = entry.where not in (AWAY, CALLED_OFF)
+            has_record = entry.where not in (AWAY, KEPT, CALLED_OFF)
             ensure(
                 entry.where is CALLED_OFF or (entry.record is not None) == has_record,
                 f"{offset} has a record, or is away",
             )
-            ensure(entry.where is AWAY or not entry.hold or entry.where is STOPPED, f"{offset} is held where it waits")
+            is_held = entry.where is KEPT or (entry.where is STOPPED and bool(entry.hold))
+            ensure(is_held == bool(entry.hold), f"{offset} is held where it waits")
         ensure(IN_QUEUE.where is AWAY and IN_QUEUE.record is None, "the entry that queues share never changes")
         ensure(counts == self.counts, f"the counts are those of the entries: {counts}, and not {self.counts}")
         ensure(order == sorted(set(order)), "offsets begin in ascending order")

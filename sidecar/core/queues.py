@@ -548,15 +548,15 @@ class LongWaits:
         """Take back a record whose turn had come, as it is held: it stays in the queue."""
         _, owned = self._live(record.source, record.epoch)
         if owned is not None:
-            owned.ledger.let_go(identity_of(record))
+            owned.ledger.put_back(identity_of(record))
             self._changed.add(owned.main)
 
-    def let_go(self, queue: PartitionState, records: Iterable[Record]) -> None:
+    def put_back_dropped(self, queue: PartitionState, records: Iterable[Record]) -> None:
         """Put back what the lane drops from memory, because Kafka refuses copies of the queue's records: it is read
         again once the queue goes on."""
         if queue.kind.under is not None and (owned := self._by_main.get(queue.kind.under)) is not None:
             for record in records:
-                owned.ledger.let_go(identity_of(record))
+                owned.ledger.put_back(identity_of(record))
             self._changed.add(owned.main)
 
     # --- aside: read, and not delivered -----------------------------------------------------------------------------

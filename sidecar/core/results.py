@@ -218,5 +218,5 @@ class CommitResults:
         if entries:
             if self._decisions.queues is not None:
                 records = [entry.record for entry in entries if entry.record is not None]
-                self._decisions.queues.let_go(partition, records)
-            self._machines.fetching.let_go(partition, entries, NEVER, NotFetched.REFUSED)
+                self._decisions.queues.put_back_dropped(partition, records)
+            self._machines.fetching.drop_and_fetch_again(partition, entries, NEVER, NotFetched.REFUSED)

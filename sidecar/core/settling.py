@@ -41,7 +41,7 @@ from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.notes import NoteKeeper
 from reconsume.sidecar.core.outbox import BATCH_MAX
 from reconsume.sidecar.core.ownership import Machines
-from reconsume.sidecar.core.partition import AWAY, BEHIND, OUT, READY, SETTLED, Entry, PartitionState
+from reconsume.sidecar.core.partition import AWAY, BEHIND, KEPT, OUT, READY, SETTLED, Entry, PartitionState
 from reconsume.sidecar.core.ports import NotesReads, ScannedRange
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.topics.attempt import retry_state_of
@@ -408,7 +408,7 @@ class Settling:
 
     def _settle_begun(self, partition: PartitionState, entry: Entry, record: Record, ruled: Ruled, now: Now) -> None:
         """Settle a record that waits in memory, or that was dropped from it."""
-        if entry.where is AWAY:
+        if entry.where in (AWAY, KEPT):
             entry.record, entry.hold = record, ""
             self._machines.room.add_bytes(partition, record.weight)
             partition.offsets.move(entry, READY)

@@ -59,7 +59,7 @@ from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.outbox import Commits
 from reconsume.sidecar.core.outcome import Cancelled, Died, NotSent, Outcome
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
-from reconsume.sidecar.core.partition import PartitionState
+from reconsume.sidecar.core.partition import KEPT, PartitionState
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Notice
 from reconsume.sidecar.core.progress import Progress
@@ -804,7 +804,7 @@ class SuspectGate:
         """Return whether an operator holds records of a partition that are not in memory."""
         if self._calls.has_held_heads(partition):
             return True
-        return next(partition.offsets.held_away(), None) is not None
+        return partition.offsets.counts[KEPT] > 0
 
     def _leaves_no_room(self, partition: PartitionState, now: Now) -> bool:
         """Return whether a partition's own records in memory leave no room for what is still to come of it.

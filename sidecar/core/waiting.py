@@ -6,7 +6,7 @@
     STOPPED  a gate has stopped it
 
 The flows, the agenda and the key queues are indexes of the partitions' entries: each move changes entry and index
-together. What is let go is AWAY: it is read again.
+together. What is dropped from memory is AWAY: it is read again.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ ACTS: dict[str, Callable[[KeyLedger], object]] = {
     "a newer copy is read": lambda ledger: ledger.read(copy(4, 2)),
     "it is the head, due, and asked for": ask,
     "its payload is read": lambda ledger: ledger.taken(ONE, 3),
-    "its payload is let go": lambda ledger: ledger.let_go(ONE),
+    "its record is dropped": lambda ledger: ledger.put_back(ONE),
     "it is done or dead": lambda ledger: ledger.done(ONE),
 }
 
@@ -165,7 +165,7 @@ def test_of_copies_that_were_read_while_a_record_was_out_one_stands_once_it_is_b
     """It was let go, as its partition is blocked. The record would go out for each of them."""
     ledger = brought("taken")
     assert ledger.read(copy(11, 2)) == []
-    ledger.let_go(ONE)
+    ledger.put_back(ONE)
     gone = ledger.read(copy(12, times))
     ledger.check()
     assert sorted(gone) == sorted({3, 11, 12} - {last})
@@ -299,7 +299,7 @@ class Model:
         if self.asked:
             identity, offset = self.asked.pop()
             if self.random.random() < 0.2:
-                self.ledger.let_go(identity)
+                self.ledger.put_back(identity)
             elif self.ledger.taken(identity, offset):
                 copied = self.log[offset]
                 assert not any(other.key == copied.key for other in self.out.values()), "two of a key are out"
@@ -478,7 +478,7 @@ def test_what_was_taken_aside_and_let_go_has_its_turn_again() -> None:
     (entry,) = ledger.entries()
     ledger.heads.advance(0, NEVER, idle)
     assert ledger.take_aside(entry)
-    ledger.let_go(ONE)
+    ledger.put_back(ONE)
     ledger.check()
     ledger.heads.advance(0, NEVER, idle)
     assert ledger.ask(idle) is entry

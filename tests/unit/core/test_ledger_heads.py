@@ -114,13 +114,13 @@ def test_a_head_that_is_let_go_goes_out_again(taken: bool) -> None:
         assert asked(ledger) == [HIGH]
         if taken:
             assert ledger.taken(HIGH, 0)
-        ledger.let_go(HIGH)
+        ledger.put_back(HIGH)
 
 
 def test_what_is_not_out_cannot_be_let_go() -> None:
     ledger = ledger_of(copy(HIGH, 0, due=5), copy((8, 1), 1))
     for identity in (HIGH, (8, 1), (9, 1)):
-        ledger.let_go(identity)
+        ledger.put_back(identity)
     assert asked(ledger, steady=5) == [HIGH]
 
 
@@ -132,7 +132,7 @@ def test_a_record_that_is_taken_aside_is_the_only_one_of_its_key_that_is_out() -
     assert ledger.take_aside(other)
     assert asked(ledger) == []
     assert ledger.taken(HIGH, 1)
-    ledger.let_go(HIGH)
+    ledger.put_back(HIGH)
     assert asked(ledger) == [LOW]
 
 
@@ -140,7 +140,7 @@ def test_a_head_that_was_taken_aside_and_let_go_goes_out() -> None:
     ledger = ledger_of(copy())
     (head,) = ledger.lowest(1)
     assert ledger.take_aside(head)
-    ledger.let_go(HIGH)
+    ledger.put_back(HIGH)
     assert asked(ledger) == [HIGH]
 
 
