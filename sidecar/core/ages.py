@@ -176,6 +176,8 @@ class Ages:
         )
 
     def _age(self, partition: PartitionFacts, oldest: Waiting, now: Now) -> int:
+        if partition.reset_left is not None and now.wall_ms < partition.reset_left.quiet_until_ms:
+            return 0
         clock = self._clocks.get(partition.source)
         since_ms = None if clock is None else clock.since(oldest.offset)
         # A level's time is exact as long as nothing was kept deliberately: then only the clock knows what counts.

@@ -32,9 +32,13 @@ from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import Now, Partition
 from reconsume.topics.attempt import retry_state_of
 from reconsume.topics.in_place_told import is_blocked
+from reconsume.topics.position_ranges import PartitionResets
 
 if TYPE_CHECKING:
     from reconsume.sidecar.core.queues import LongWaits
+
+QUIET_MS = 3_600_000
+"""ms after a reset for which what it has delivered again triggers no alert."""
 
 
 class Waiting(NamedTuple):
@@ -47,6 +51,16 @@ class Waiting(NamedTuple):
     offset: int
     reason: NotDelivered
     since_ms: int = 0
+
+
+class ResetLeft(NamedTuple):
+    """What of resets is still to be delivered of a main partition: at most so many `records`.
+
+    `quiet_until_ms` (epoch ms): until then the delay of these, and of what comes behind them, counts as meant.
+    """
+
+    records: int
+    quiet_until_ms: int
 
 
 class RecordCounts(NamedTuple):
@@ -71,6 +85,7 @@ class PartitionFacts(NamedTuple):
     not delivered. `not_fetched`: None if it is fetched. `refusal`: what Kafka refuses, in its words; empty if nothing.
     `oldest`: of what has begun, the lowest record that waits for a reason that nobody intends. `kept`: the lowest one
     before it, which waits deliberately. `tried`: the oldest record that is retried in place. None each, if none does.
+    `reset_left`: None if all ranges of resets are done.
     """
 
     source: Partition
@@ -84,6 +99,7 @@ class PartitionFacts(NamedTuple):
     oldest: Waiting | None = None
     kept: Waiting | None = None
     tried: TriedRecord | None = None
+    reset_left: ResetLeft | None = None
 
     @property
     def is_main(self) -> bool:
@@ -117,6 +133,13 @@ class HandOver(NamedTuple):
     since_ms: int
     in_flight: int
     oldest_id: str | None
+
+
+def reset_left_of(resets: PartitionResets, first: int) -> ResetLeft | None:
+    """Return what is left of the ranges of a partition whose lowest open offset is `first`; None if nothing is."""
+    records = sum(end - max(start, first) for start, end, _ in resets.segments() if end > first)
+    begun_ms = max((one.at for one in resets.ranges if one.end > first), default=0)
+    return ResetLeft(records, begun_ms + QUIET_MS) if records else None
 
 
 class ShownLane:
@@ -165,6 +188,7 @@ class ShownLane:
             oldest,
             kept,
             next(tried_records(partition), None),
+            None if partition.commit.resets is None else reset_left_of(partition.commit.resets, offsets.first),
         )
 
     def _not_fetched(self, partition: PartitionState) -> NotFetched | None:

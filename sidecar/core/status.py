@@ -24,7 +24,7 @@ class PartitionStatus(NamedTuple):
     without a queue. `oldest_for`: the age (ms) of the oldest first record of a key, by its timestamp; None if nothing
     waits. `on_hold`: records that were read and that an operator's hold keeps back. `retried_in_place`: records that
     are delivered again from memory, and keep what comes after them waiting where order counts. `in_place`: the oldest
-    of them.
+    of them. `reset_left`: at most so many records of resets that are still to be delivered again.
     """
 
     topic: str
@@ -45,6 +45,7 @@ class PartitionStatus(NamedTuple):
     parked_keys: int | None = None
     retried_in_place: int = 0
     in_place: InPlaceTold | None = None
+    reset_left: int = 0
 
 
 def statuses(
@@ -80,6 +81,7 @@ def _status(partition: PartitionFacts, wait: Wait, now: Now) -> PartitionStatus:
         on_hold=counts.on_hold,
         retried_in_place=counts.retried,
         in_place=None if partition.tried is None else partition.tried.shown(),
+        reset_left=0 if partition.reset_left is None else partition.reset_left.records,
     )
 
 

@@ -55,6 +55,7 @@ PARTITION = (
         "on_hold",
         "parked_keys",
         "undelivered_for",
+        "reset_left",
         "retried_in_place",
         "in_place",
     ),

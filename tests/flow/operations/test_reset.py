@@ -148,6 +148,7 @@ def test_a_call_of_the_api_moves_a_position_too(
         return bool(pod.request("GET", f"/v1/reset/{written.json['reset']}").json["over"])
 
     until(is_over, SECONDS, "its owner has moved it")
+    assert all(row["undelivered_for"] == 0 for row in pod.status()["partitions"]), "no alert for an hour"
     until(lambda: len(service.ledger.deliveries()) == 16, SECONDS, "the last six come again")
     again = [value for (cycle, value), _ in cycles(service.ledger.deliveries()).items() if cycle == "1"]
     assert sorted(again) == [b"%d" % number for number in range(4, 10)]

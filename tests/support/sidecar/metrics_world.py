@@ -26,6 +26,7 @@ from reconsume.sidecar.observability.metrics import scraper
 from reconsume.sidecar.release import Release
 from reconsume.topics.levels import TABLE, build_ladder
 from reconsume.topics.names import Names
+from reconsume.topics.position_ranges import PartitionResets, ResetRange
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import Order
 from reconsume.topics.tags import TagFilter
@@ -155,6 +156,10 @@ class World:
         self.main.queues.opened(AssignedPartition(source, 1, Progress(0)), START)
         self.main.queues.read(FetchedRecords(source, 1, 0, list(records)), START, caught_up=True)
 
+    def reset(self, topic: str, moved: ResetRange) -> None:
+        """Let the main lane hear that a reset has moved the position of partition 0."""
+        self.main.reset((), {Partition(topic, 0): PartitionResets("5e6f7a8b", moved.cycle, (moved,), ("r1",))}, START)
+
     def commit(self, lane: Lane, refusal: str = "") -> None:
         """Have what a lane has settled committed, or refused for this reason."""
         self._passed += 50
@@ -215,4 +220,5 @@ def a_world_at_work() -> World:
         world.outside.answer(outcome)
     for _ in range(2):  # the first failure went at once, the refusal after it
         world.commit(world.main)
+    world.reset("orders", ResetRange(0, 9, 1, START.wall_ms))
     return world

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from reconsume.sidecar.core.ages import MOST_NOTES, Age, Ages, LogEnds, Wait, stalled
-from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts, RecordCounts, Waiting
+from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts, RecordCounts, ResetLeft, Waiting, reset_left_of
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
 from reconsume.sidecar.core.partition import Kind
 from reconsume.sidecar.core.reasons import DELIBERATE, NotDelivered, NotFetched
 from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.topics.position_ranges import PartitionResets, ResetRange
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record
 
@@ -69,6 +70,20 @@ def test_what_is_in_the_log_and_not_read_counts_from_the_look_that_saw_it_first(
     assert watched.age(main(5), 70) == 60
     assert watched.age(main(9), 70) == 50, "the records up to 9 are done, those behind came ten seconds later"
     assert watched.age(main(12), 70) == 0
+
+
+def test_what_a_reset_delivers_again_has_no_age_for_an_hour() -> None:
+    """Given a range up to 100 that was put into cycle 1 at the beginning, of which all below 40 is done."""
+    moved = PartitionResets("5e6f7a8b", 1, (ResetRange(10, 100, 1, WALL),), ("r1",))
+    left = reset_left_of(moved, 40)
+    assert left == ResetLeft(60, WALL + 3_600_000)
+    watched, partition = Watched(), main(40)._replace(reset_left=left)
+    watched.look(partition, 500, 0)
+    assert watched.age(partition, 3_599) == 0
+    assert watched.wait(partition, 3_599).reason is D.UNREAD, "why it is not delivered is shown all the same"
+    assert watched.age(partition, 3_601) == 3_601
+    assert reset_left_of(moved, 100) is None, "the last record of the range is done"
+    assert reset_left_of(PartitionResets("5e6f7a8b"), 0) is None
 
 
 def test_an_open_transaction_and_a_missing_leader_are_why_a_partition_is_not_fetched() -> None:

@@ -27,6 +27,7 @@ from reconsume.sidecar.core.outcome import (
 )
 from reconsume.sidecar.core.record import Now, Partition, Record
 from reconsume.sidecar.observability.metrics import TRANSACTION_RESULTS
+from reconsume.topics.position_ranges import ResetRange
 from reconsume.topics.rates import Rate
 from reconsume.topics.tags import TagFilter
 from tests.support.sidecar.metrics_world import START, World, fresh, parked, queued, retried
@@ -116,6 +117,11 @@ def given_up_for_another(world: World) -> None:
     assert world.sample("reconsume_hand_over_seconds", topic="orders", partition="0") >= 7
 
 
+def delivered_again(world: World) -> None:
+    world.give(world.main, "orders", fresh("orders"))
+    world.reset("orders", ResetRange(0, 8, 1, START.wall_ms))
+
+
 def behind_a_key(world: World) -> None:
     world.queue("orders", queued("orders", 0, b"a"), queued("orders", 1, b"a"))
 
@@ -189,6 +195,7 @@ MOVES: dict[str, Move] = {
     "not_fetched_partitions": nothing_is_due,
     "outage": lambda world: delivered(world, NotSent("connection-refused")),
     "hand_over_seconds": given_up_for_another,
+    "reset_left": delivered_again,
     "blocked_keys": behind_a_key,
     "behind_records": behind_a_key,
     "parked_keys": lambda world: world.queue("orders", parked("orders", 0, b"a")),
