@@ -188,6 +188,15 @@ def test_the_next_reset_is_based_on_the_one_before(group: GroupTopics, tmp_path:
     assert "at most 8 records of an earlier reset are not delivered yet" in done.stderr
 
 
+def test_a_target_within_an_earlier_range_is_one_backwards(group: GroupTopics, tmp_path: Path) -> None:
+    """Given that the position is within a range that ends at 18, then what is behind it there was begun before."""
+    note_resets(group, 0, PartitionResets(topic_id(group), 1, (ResetRange(0, 18, 1, 1),), ("first",)))
+    shown = for_group(tmp_path, group, "reset", "--topic", group.main, "--partition", "0", "--to", "15", "--dry-run")
+    assert [(row["direction"], row["again_at_most"], row["left_of_earlier"]) for row in rows(shown.stdout)] == [
+        ("backwards", 3, 8)
+    ]
+
+
 def test_a_topic_that_was_recreated_has_had_no_reset(group: GroupTopics, tmp_path: Path) -> None:
     note_resets(group, 0, PartitionResets("00000000", 1, (ResetRange(0, 18, 1, 1),), ("first",)))
     shown = for_group(tmp_path, group, "reset", "--topic", group.main, "--partition", "0", "--to", "3", "--dry-run")
