@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from reconsume.sidecar.dev.kafka.releases import USUAL, lock_of
 from reconsume.sidecar.java.find_java import find_java
+from reconsume.sidecar.java.jars import fetch
 from tests.flow.conftest import FreshGroup, StartSidecar
 from tests.flow.operations.readme import RUN, Example, examples, service
 from tests.flow.operations.test_readme import BAD, is_done, overrides, produce
@@ -20,7 +23,7 @@ from tests.support.sidecar.process import REPOSITORY
 FOLDER = REPOSITORY / "examples" / "services" / "java"
 SOON = 60.0
 """Seconds. Java compiles the file first."""
-FILES = {"push": "Events", "ordered": "Events", "batch": "Batch", "pull": "Pull"}
+FILES = {"push": "Events", "ordered": "Events", "batch": "Batch", "pull": "Pull", "relay": "Relay"}
 
 
 def test_every_java_service_is_run_and_named_on_the_page() -> None:
@@ -35,7 +38,8 @@ def test_the_java_service_of_a_mode_does_what_its_example_does(
 ) -> None:
     code = (FOLDER / f"{FILES[mode]}.java").read_text(encoding="utf-8")
     example, group, port = Example(examples()[mode].config, "java", code), create_group(new_group()), free_port()
-    monkeypatch.setitem(RUN, "java", [find_java(), "--source", "17"])
+    client = ["-cp", os.pathsep.join(map(str, fetch(lock_of(USUAL))))] if mode == "relay" else []
+    monkeypatch.setitem(RUN, "java", [find_java(), *client, "--source", "17"])
     sidecar = start_sidecar(group, f"http://127.0.0.1:{port}/events", overrides=overrides(example, port))
     with ExitStack() as stack:
         stack.enter_context(service(example, group, port, sidecar.port, tmp_path))
