@@ -9,7 +9,8 @@ service has died with it. Two things show a death:
   may still succeed. A port proxy of containers accepts for a dead container, and then ends the connection.
 - Several connections have ended in one *pass*, within `PASS` seconds, and they are all that the pool had, or one of
   them was idle, or they are `MANY`. So one worker of several is noticed, and a supervisor that restarts the service at
-  once. A handler that throws ends its own connection, and never an idle one.
+  once. A handler that throws ends its own connection, and never an idle one. A busy kernel may end a connection of the
+  worker apart from the others: what is lost within `LOOK` seconds of such a pass has died with it.
 
 After a death no connection is opened for a request before one without a request has stood for `LOOK` seconds
 (`reach`). Otherwise each probe that a port proxy accepts would look like one more death.
@@ -21,6 +22,7 @@ die with the present one. Event loop alone.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +106,8 @@ class DeathWatch:
         self._pass: Pass | None = None
         self._lost_in: list[Pass] = []
         """The passes whose requests wait to be judged, the oldest first."""
+        self._died_at = -math.inf
+        """Loop time at which the first connection of the last death ended."""
         self._is_doubted = False
         """Whether the service has died, and no connection has stood since."""
         self._reaching: asyncio.Task[str] | None = None
@@ -134,14 +138,18 @@ class DeathWatch:
             reason = await self._find_unreachable()
             while (remaining := ended.began_at + PASS - self._loop.time()) >= 0:
                 await asyncio.sleep(remaining + PASS / 5)
-            if reason:  # what was lost meanwhile has died with it
+            is_behind_death = ended.began_at - self._died_at <= LOOK
+            is_death = bool(reason) or is_behind_death or any(one.shows_death for one in self._lost_in)
+            if is_death:  # what was lost meanwhile has died with it
                 died, self._lost_in = self._lost_in, []
+                if not is_behind_death:
+                    self._died_at = ended.began_at
             else:
                 died, self._lost_in = [ended], self._lost_in[1:]
             if self._pass in died:
                 self._pass = None
             requests = [lost for one in died for lost in one.lost if not self._is_repeated(lost)]
-            self._judge(requests, reason, is_death=bool(reason) or ended.shows_death)
+            self._judge(requests, reason, is_death=is_death, is_counted=not is_behind_death)
         self.is_looking = False
 
     def _is_repeated(self, lost: LostRequest) -> bool:
@@ -151,9 +159,9 @@ class DeathWatch:
         self._calls.repeat(lost.delivery, lost.judge, lost.until)
         return True
 
-    def _judge(self, requests: Sequence[LostRequest], reason: str, *, is_death: bool) -> None:
+    def _judge(self, requests: Sequence[LostRequest], reason: str, *, is_death: bool, is_counted: bool) -> None:
         self._is_doubted |= is_death
-        if is_death and requests:
+        if is_death and is_counted and requests:
             self.count += 1
             self.at_death(sum(self._calls.count_records(lost.delivery[0]) for lost in requests))
         for lost in requests:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.support.sidecar.push_client import a_push, a_record, deliver, run, se
 
 LOST = Failed("connection-lost", "the service closed the connection before its answer was complete", "broken_answer")
 GONE = "connection-refused"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 def on(url: str, work: Callable[[Push], Awaitable[None]]) -> None:
@@ -116,6 +118,60 @@ def test_of_four_workers_the_one_that_ends_takes_only_its_own(prefork: bool, tmp
         if found[0] == Died(""):
             return
     pytest.fail(f"the end of a worker with idle connections was never a death: {found[0]}")
+
+
+class WorkerConnection(asyncio.Protocol):
+    """A connection of a service in this process, which answers when it is told."""
+
+    def __init__(self, every: list[WorkerConnection]) -> None:
+        self.is_busy = False
+        every.append(self)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, _data: bytes) -> None:
+        self.is_busy = True
+
+    def answer(self) -> None:
+        self.is_busy = False
+        self.transport.write(OK)
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["before the others", "behind them"])
+def test_a_request_whose_connection_a_busy_kernel_ends_apart_from_the_others_dies_with_them(is_first: bool) -> None:
+    """Given a worker of several, whose connections end 15 ms apart: one alone, and two with an idle one."""
+    every: list[WorkerConnection] = []
+
+    async def runs() -> None:
+        server = await asyncio.get_running_loop().create_server(lambda: WorkerConnection(every), "127.0.0.1", 0)
+        push = a_push(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/events")
+
+        async def begun(count: int) -> asyncio.Future[list[Outcome]]:
+            delivered = asyncio.ensure_future(together(push, *[""] * count))
+            await settled(lambda: sum(connection.is_busy for connection in every) == count)
+            return delivered
+
+        delivered = await begun(5)
+        for connection in every:
+            connection.answer()
+        assert set(await delivered) == {COMMITTED}
+        delivered = await begun(4)
+        one, two, three, lives = (connection for connection in every if connection.is_busy)
+        (idle,) = (connection for connection in every if not connection.is_busy)
+        groups = [[one], [two, three, idle]]
+        for group in groups if is_first else reversed(groups):
+            for connection in group:
+                connection.transport.abort()
+            await asyncio.sleep(0.015)
+        await settled(lambda: push.deaths.count == 1)
+        lives.answer()
+        found = await delivered
+        assert sorted(map(repr, found)) == sorted(map(repr, [Died(""), Died(""), Died(""), COMMITTED]))
+        push.close()
+        server.close()
+
+    run(runs)
 
 
 def test_a_batch_that_dies_with_its_service_dies_with_all_its_records(tmp_path: Path) -> None:
