@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -103,7 +104,8 @@ class MortalService:
         self._leaving.set()
         with self._lock:
             for process in self._processes:
-                os.killpg(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # one that has just ended, and that its thread has not removed yet
+                    os.killpg(process.pid, signal.SIGKILL)
         for thread in self._threads:
             thread.join(30)
             assert not thread.is_alive(), "a worker did not end"
