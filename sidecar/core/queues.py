@@ -175,6 +175,7 @@ class LongWaits:
         main, owned = self._live(grant.partition, grant.epoch)
         if main is not None and owned is not None and not owned.is_opened:
             queue = self._ties.ownership.begin_queue(grant, main.source)
+            self._ties.decisions.settling.begin_partitions([queue])
             self._ties.machines.commits.soon(queue)  # so that the group has progress there, whatever becomes of us
             owned.state = Reach.LATE if owned.state is Reach.ABSENT else Reach.OPENED
             owned.keep_at_ms = now.steady_ms + KEEP_MS

@@ -9,6 +9,8 @@ from reconsume.sidecar.core.outcome import NotSent
 from reconsume.topics.decision_record import RETRY_NOW, WAYS, DecidedRange, DecisionRecord, level_of_wait
 from reconsume.topics.events import BY_SETTLEMENT, Event, State
 from reconsume.topics.names import Kind
+from reconsume.topics.owner_notes import PARTITION, OwnerNotes
+from reconsume.topics.partition import Partition
 from reconsume.topics.retry_headers import RetryState
 from tests.sim.plan import Fault
 from tests.sim.samples import WALL
@@ -108,6 +110,19 @@ def each_decision_acts_once(found: Found) -> None:
         assert len(effects) == len(set(effects)), (origin, effects)
         ends = [event for event in events if event.state in (State.COMMIT, State.DLQ)]
         assert len(ends) <= 1, (origin, ends)
+
+
+def each_decision_ends(world: World) -> None:
+    """Each owner has noted that its parts of all decisions are over."""
+    notes = OwnerNotes()
+    for stored in world.kafka.logs[Partition(world.everything.names.policy, PARTITION)].records:
+        notes.take(stored.key, stored.value)
+    for ident, decided in world.deciding.made.items():
+        for one in decided.record.ranges:
+            source = Partition(one.topic, one.partition)
+            note = notes.of(source).done.get(ident)
+            assert note is not None, f"nobody has noted {ident} in {source}"
+            assert note.finished, f"{ident} is not over in {source}"
 
 
 def nothing_decided_was_delivered(world: World) -> None:

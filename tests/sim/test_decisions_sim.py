@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 from reconsume.sidecar.core.outcome import COMMITTED
 from reconsume.topics.events import State
 from tests.sim.checker import Found, all_is_done, nothing_is_early, nothing_waits_for_ever, the_record_is_as_it_was
-from tests.sim.decision_model import by_operator, each_decision_acts_once, nothing_decided_was_delivered
+from tests.sim.decision_model import (
+    by_operator,
+    each_decision_acts_once,
+    each_decision_ends,
+    nothing_decided_was_delivered,
+)
 from tests.sim.ladder_checker import check_ladder
 from tests.sim.plan import Config, Fault, Plan
 from tests.sim.service_model import Weights
@@ -27,6 +32,7 @@ def told(plan: Plan) -> World:
         nothing_is_lost_or_counted_twice(found, origin)
         nothing_is_early(found, origin)
         the_record_is_as_it_was(found, origin)
+    each_decision_ends(world)
     all_is_done(world)
     nothing_waits_for_ever(world)
     return world
@@ -79,6 +85,7 @@ def test_what_is_decided_about_queues_ends_so_and_keys_go_on(plan: Plan, parks: 
     world = World(plan._replace(parks=parks)).run()
     check_ladder(world)
     each_decision_acts_once(Found(world))
+    each_decision_ends(world)
 
 
 def test_a_story_has_decisions_of_each_kind_in_it() -> None:
