@@ -123,6 +123,12 @@ def unpack_bits(packed: bytes) -> bytearray | None:
     return bytearray(bits.ljust(CHUNK // 8, b"\0"))
 
 
+def settled_in(number: int, bits: bytes | bytearray) -> list[int]:
+    """Return the offsets of a chunk that were settled, ascending."""
+    content = bits.rstrip(b"\0")
+    return [number * CHUNK + bit for bit in range(len(content) * 8) if content[bit >> 3] >> (bit & 7) & 1]
+
+
 def parse_note(key: bytes | None, value: bytes | None) -> Noted:
     """Return the content of a record of this partition. Never raises."""
     if value is not None and len(value) > LARGEST:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -21,7 +22,9 @@ from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.support.deadline import until
 from tests.support.kafka.group_topics import GroupTopics, create_group
 from tests.support.kafka.topic_io import SECONDS, Out, dump, produce
+from tests.support.proof.audited import violations
 from tests.support.proof.ledger import Delivery
+from tests.support.proof.quiet import await_quiet
 from tests.support.rings import inner
 from tests.support.service.behaviours import FAIL, OK, Behaviour, Request
 from tests.support.service.service import Service
@@ -80,12 +83,14 @@ def spans(group: GroupTopics, topic: str) -> dict[int, tuple[int, int]]:
     }
 
 
-def decide(group: GroupTopics, how: str, topic: str, rate: str = "", ident: str = "d-1") -> str:
+def decide(
+    group: GroupTopics, how: str, topic: str, rate: str = "", ident: str = "d-1", key: bytes | None = None
+) -> str:
     """Write a decision about all that waits in a topic, as a command does that is killed behind its first line."""
     ids = KafkaLogIds(lambda: Connection({"bootstrap.servers": group.bootstrap}, "test"))([topic])
     log = "-".join(ids[topic])
     ranges = tuple(DecidedRange(topic, number, log, *span) for number, span in spans(group, topic).items())
-    record = DecisionRecord(how, "ann@laptop", "the bug is fixed", int(time.time() * 1000), ranges, rate=rate)
+    record = DecisionRecord(how, "ann@laptop", "the bug is fixed", int(time.time() * 1000), ranges, rate=rate, key=key)
     write(group, render_decision(record), decision_key(ident))
     return ident
 
@@ -175,6 +180,29 @@ def test_waiting_records_are_tried_now_without_using_up_a_retry(
     assert {one.times for one in again(service)} == {1}
     tried = Counter(event.id for event in events_of(group))
     assert (len(tried), set(tried.values())) == (300, {1})
+
+
+def test_what_was_settled_far_before_its_turn_stays_settled_for_the_next_owner(
+    group: GroupTopics, service: Service, failing: Failing, start_sidecar: StartSidecar, tmp_path: Path
+) -> None:
+    sidecar = start_sidecar(group, service.url, overrides=FAST)
+    level = group.names.level(HOUR, group.main)
+    fill(group, sidecar, 200)
+    await_done(group, decide(group, "commit", level, key=b"k7"), level)
+    assert sum(note.done for note in done_by(group, "d-1").values()) == 4
+    assert chunks(group), "notes alone say so: what lies before them is not due"
+    assert violations(group, tmp_path, FAST) == []
+    sidecar.kill()
+    sidecar = start_sidecar(group, service.url, overrides=FAST)
+    failing.is_repaired = True
+    await_done(group, decide(group, "retry-now", level, ident="d-2"), level)
+    until(lambda: len({one.id for one in again(service)}) == 196, 40, "the others are delivered once more")
+    assert b"k7" not in {one.key for one in again(service)}
+    ends = {number: end for number, (_, end) in spans(group, level).items()}
+    sidecar.until(lambda: positions(sidecar, level) == ends, 20, "nothing waits any more")
+    until(lambda: not chunks(group), 20, "no notes are left of what progress says by now")
+    await_quiet(group, 30)
+    assert violations(group, tmp_path, FAST) == []
 
 
 def again(service: Service) -> list[Delivery]:
