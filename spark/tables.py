@@ -10,6 +10,10 @@ has no `stream`:
 - `stream`: a streaming DataFrame of what Kafka has and will get, in place of a batch of what it has when it is read.
 - `options`: added to those of Spark's Kafka source, such as `kafka.security.protocol`.
 
+All have `id` STRING; `topic` STRING, `partition` BIGINT, `offset` BIGINT, the position of the first copy in a main
+topic; `reason`, `text` STRING, the class of the last failure and what was said of it, null if nothing was; `times`,
+`redrives`, `cycle` BIGINT; and `first_failed_at` TIMESTAMP. Each function says what else it has.
+
 All raise ValueError for a time that cannot be read, or a group that Kafka would not allow; errors.NoAnswerError if
 Kafka does not answer within 10 s; errors.GroupNotFoundError if it shows this user no events topic of the group. With
 Spark Connect they do not raise the last two, and a missing group is empty. `dead_letters` and `waiting` need this
@@ -81,18 +85,16 @@ def dead_letters(
     stream: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return the group's dead letters: one row for each record of its dead letter topics. Arguments: see the module.
+    """Return the group's dead letters: one row for each record of its dead letter topics. See the module, too.
 
-    - `id` STRING; `topic` STRING, `partition` BIGINT, `offset` BIGINT: the position of the first copy, in a main topic.
-      A record without readable headers of ours has its own position as `id`, and null in the other three.
-    - `reason`, `text` STRING: the class of the last failure, and what was said of it; of a record without readable
-      headers, null, and why they cannot be read.
+    - A record without readable headers of ours has its own position as `id`, and in `text` why they cannot be read;
+      null in `topic`, `partition`, `offset` and `reason`.
     - `state` STRING, not in a stream: `ready` (a redrive would take it), `redriven`, `dismissed`, `superseded` (a reset
       has had the record delivered again), `quarantined`
       (redriven three times already), `copy` (another one of the same failure counts: the newest, or an edited one),
       `unfit` (its headers cannot be read, or do not name a main topic), or `forgotten` (the events that would say
       whether it was redriven have left Kafka).
-    - `times`, `redrives`, `cycle` BIGINT; `first_failed_at`, `died_at` TIMESTAMP. `died_at` is the time of the record.
+    - `died_at` TIMESTAMP: the time of the record.
     - `key`, `value` BINARY, `headers` MAP<STRING, BINARY>: of several headers of a name the last one; a null stays.
 
     The table is complete since the oldest record of the dead letter topics (30 days, as `topics apply` makes them).
@@ -123,14 +125,11 @@ def waiting(
     until: Moment | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return the records that wait for a retry, one row for each, as a batch. Arguments: see the module.
+    """Return the records that wait for a retry, one row for each, as a batch. See the module, too.
 
-    - `id` STRING; `topic` STRING, `partition` BIGINT, `offset` BIGINT: the position of the first copy, in a main topic.
-    - `reason`, `text` STRING: the class of the last failure, and what was said of it; null if nothing was.
     - `state` STRING: `waiting`, `redriven` (from the dead letters, and not done yet), or `parked` (until an operator
       settles it).
-    - `times`, `redrives`, `cycle` BIGINT; `first_failed_at`, `due` TIMESTAMP. `due` is null for what is parked, so with
-      `since` or `until` those are left out.
+    - `due` TIMESTAMP: null for what is parked, so with `since` or `until` those are left out.
     - `key`, `value` BINARY, `headers` MAP<STRING, BINARY>: those of the copy that waits, as in `dead_letters`; null if
       no topic of the group has that copy, such as of a record that a relay's service has taken.
 
@@ -168,12 +167,10 @@ def events(
     stream: bool = False,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return the group's events: one row for each change of a record's state. Arguments: see the module.
+    """Return the group's events: one row for each change of a record's state. See the module, too.
 
-    - `id` STRING; `topic` STRING, `partition` BIGINT, `offset` BIGINT: the position of the first copy, in a main topic.
-    - `reason`, `text` STRING: the class of the last failure, and what was said of it; null if nothing was.
     - `state` STRING: WAITING_RETRY, COMMIT, DLQ, REDRIVEN or DISMISSED, as `retries show` has it.
-    - `times`, `redrives`, `cycle` BIGINT; `first_failed_at`, `at` TIMESTAMP.
+    - `at` TIMESTAMP: when it changed.
 
     Records that are not events are left out. The table is complete since the oldest event (7 days, as `topics apply`
     makes the topic).
