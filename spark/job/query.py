@@ -187,7 +187,6 @@ class ViewWork:
         self._begins: dict[PartitionName, int] = {}
         self._run: ViewQuery | None = None
         self._commit_at, self._is_refused = 0.0, False
-        self._rows, self._last = 0, batch_of({})
 
     # --- for FollowedGroups
 
@@ -293,17 +292,9 @@ class ViewWork:
             rest = (self._now() - began) * RESTS
             self._commit_at = self._now() + (max(rest, REFUSED_SECONDS) if self._is_refused else rest)
 
-    def line(self, seconds: float) -> str:
-        """Return how the query fares, in one line, `seconds` since the last one; an empty text before a first batch."""
-        rows, self._rows = self._rows, 0
-        if not self._last.ends:
-            return ""
-        return f"{rows / seconds:,.0f} rows/s, {self._last.behind:,} behind, last batch {self._last.seconds:.1f} s"
-
     def _take(self, run: ViewQuery) -> None:
         for report in run.reports():
-            batch = self._last = batch_of(json.loads(report))
-            self._rows += batch.rows
+            batch = batch_of(json.loads(report))
             if not batch.starts:
                 self._say(f"the first batch is done, after {batch.seconds:.1f} s: {batch.rows} records")
             run.progress.take(batch)

@@ -2,7 +2,7 @@
 
 The job is one process that may die at any moment, and nothing in it repairs a query that fails: it ends with 1, and
 whoever runs it (Kubernetes, systemd) starts it again. Everything runs in one loop on the main thread: it follows the
-groups, takes in the query's progress, and writes a line now and then. A hanging broker, or a Java process that does not
+groups and takes in the query's progress. A hanging broker, or a Java process that does not
 answer, cannot hold up the end: a timer then ends Java and this process.
 """
 
@@ -38,8 +38,6 @@ END_SECONDS = 15.0
 """Seconds from the request to stop, or from the query's death, until this process ends, whatever hangs."""
 TURN_SECONDS = 0.2
 """Seconds between two turns of the loop."""
-LINE_SECONDS = 10.0
-"""Seconds between two lines of the log that say how the query fares."""
 ENDINGS = (JobError, Py4JError, PySparkException, ConnectionError)
 """What ends the job in one sentence. If Java has died, any call of it raises an error of Py4J or of the connection."""
 
@@ -158,17 +156,12 @@ def _run(options: Run, master: str, properties: str, stop: StopSignal, stack: Ex
     stack.callback(groups.stop)
     with brokers.within():  # Java loads its classes for the first question
         groups.begin()
-    line_at = time.monotonic() + LINE_SECONDS
     while not stop.pause(TURN_SECONDS):
         groups.turn()
         work.take_progress()
         metrics.groups(groups.served, len(groups.left_out))
         if not groups.served:
             metrics.well()
-        elif time.monotonic() >= line_at:
-            line_at = time.monotonic() + LINE_SECONDS
-            if line := work.line(LINE_SECONDS):
-                say(line)
 
 
 def reason_of(error: Exception) -> str:
