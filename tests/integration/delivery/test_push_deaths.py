@@ -74,8 +74,10 @@ def test_a_jvm_that_ends_takes_what_it_had_with_it(deed: str, tmp_path: Path) ->
 
         async def work(push: Push) -> None:
             assert set(await together(push, "", "", "")) == {COMMITTED}
-            died = await together(push, "slow", "slow", deed)
-            assert all(isinstance(outcome, Died) for outcome in died), died
+            *slow, died = await together(push, "slow", "slow", deed)
+            assert isinstance(died, Died)
+            # On a busy machine the JVM takes longer to run out of memory than these take.
+            assert all(isinstance(outcome, Died) or outcome == COMMITTED for outcome in slow), slow
 
         on(service.url, work)
 
