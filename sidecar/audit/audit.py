@@ -190,6 +190,9 @@ class Audit:
         after = self._last_progress(survey)
         # Behind the progress: what a reset has moved is noted with it.
         resets = read_present_resets(settings.kafka, settings.names, CLIENT)
+        if self.read and not survey.is_relay:
+            own = cluster.progress(settings.names.group, survey.partitions(Kind.MAIN))
+            self.unknown += position_moved(own)
         horizon = Horizon(whole, first, reader.seen, reader.overtaken, ask.since, began)
         since = known_of(horizon, survey.configs, survey.own[Kind.DLQ])
         self.unknown += unknown_of(horizon, since, survey.retries, before, store, mains, reader.stuck)
@@ -281,6 +284,15 @@ class Audit:
             records = reader.read({partition: spans[partition] for partition in some}, offsets, report)
             self.read += store.put(map(main_fact, records))
         return marks
+
+
+def position_moved(progress: Mapping[Number, Progress]) -> list[Unknown]:
+    """Return that another tool has set positions of main topics, which shows until an instance has committed there."""
+    moved = {source: own.next for source, own in progress.items() if not own.ours}
+    if not moved:
+        return []
+    text = "another tool has set the position (position-moved): its records may be delivered again, and counted twice"
+    return [Unknown(text, tuple(f"{topic}:{number}:{at}" for (topic, number), at in sorted(moved.items())))]
 
 
 def complete_until(reader: AuditReader) -> int:

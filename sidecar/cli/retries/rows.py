@@ -140,6 +140,7 @@ def journey(events: Sequence[Event]) -> Iterator[Row]:
             "state": str(event.state),
             "times": event.times,
             "redrives": event.redrives,
+            "cycle": event.cycle,
             "after": None if before is None else span(event.at - before),
             "level": event.level,
             "waits": span(event.due - event.at) if event.due > 0 and event.state is State.WAITING_RETRY else None,

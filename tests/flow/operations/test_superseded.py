@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from msgspec.structs import replace
 
 from reconsume.sidecar.clock import wall
@@ -124,3 +125,13 @@ def test_a_redrive_leaves_what_is_superseded(superseded: Superseded, tmp_path: P
     assert sorted((row["ORIGIN_MESSAGE_ID"], row.get("RETRY_CYCLE")) for row in headers) == sorted(
         [(superseded.died_again.encode(), b"1"), (superseded.beside.encode(), None)]
     )
+
+
+def test_an_audit_says_that_another_tool_has_moved_a_position(superseded: Superseded, tmp_path: Path) -> None:
+    """Given `kafka-consumer-groups.sh`, which leaves no progress of ours beside the offset."""
+    group = superseded.group
+    consumer = Consumer({"bootstrap.servers": group.bootstrap, "group.id": group.group})
+    consumer.commit(offsets=[TopicPartition(group.main, 0, 2)], asynchronous=False)
+    consumer.close()
+    unknown = [row for row in rows_of(superseded, tmp_path, "audit") if row["found"] == "unknown"]
+    assert [row["records"] for row in unknown if "position-moved" in row["text"]] == [[f"{group.main}:0:2"]]
