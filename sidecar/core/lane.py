@@ -131,7 +131,7 @@ class Lane:
         self.hold_gate = HoldGate(
             partitions, machines.waiting, machines.fetching, lambda: decisions.policy, ordered=is_ordered
         )
-        self.resets = PositionResets(machines, self.ownership, self.notes.use, ports.repeat_takeover)
+        self.resets = PositionResets(machines, self.ownership, self.notes.use, ports.repeat_takeover, ports.notice)
         self.notes.resets_read = self._resets_read
         self.settling = Settling(machines, decisions, self.notes, self.hold_gate, ports.notes)
         decisions.settling = self.settling
@@ -234,6 +234,7 @@ class Lane:
     def rewrite_notes(self) -> None:
         """Write what is noted of its partitions again: the policy topic may be another one."""
         self.notes.rewrite()
+        self.resets.rewrite()
 
     def reset(self, orders: Iterable[ResetOrder], known: Resets, now: Now) -> None:
         """Carry out these resets of the position of its main partitions, and deliver no copy that they supersede.

@@ -28,8 +28,8 @@ class Fetch(Protocol):
 Notice: TypeAlias = Callable[[str, Partition, int, int], None]
 """Called for the log: what happened, the partition, a number and an offset.
 
-The number is that of crashes (`taken-up`, `crashing-record`), of copies that Kafka refuses (`blocked`, `unblocked`), or
-of chunks about another log (`notes-former`).
+The number is that of crashes (`taken-up`, `crashing-record`), of copies that Kafka refuses (`blocked`, `unblocked`),
+of chunks about another log (`notes-former`), or the cycle after a reset (`position-reset`).
 """
 
 

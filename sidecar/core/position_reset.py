@@ -37,6 +37,7 @@ from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.offset_ranges import OffsetRanges
 from reconsume.sidecar.core.ownership import Machines, Ownership
 from reconsume.sidecar.core.partition import FetchedRecords, Move, PartitionState
+from reconsume.sidecar.core.ports import Notice
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.reasons import Closed, NotDelivered
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
@@ -94,6 +95,7 @@ class PositionResets:
         ownership: Ownership,
         use_notes: Callable[[], None],
         repeat_takeover: Callable[[Collection[Partition]], None],
+        notice: Notice,
     ) -> None:
         self.in_force = False
         """Whether copies are to be looked at: asked for each retry."""
@@ -117,7 +119,7 @@ class PositionResets:
         self._not_before_ms = -NEVER
         """Until when nothing is moved, as Kafka has refused a note (steady ms)."""
         self._machines, self._ownership = machines, ownership
-        self._use_notes, self._repeat_takeover = use_notes, repeat_takeover
+        self._use_notes, self._repeat_takeover, self._notice = use_notes, repeat_takeover, notice
 
     # --- what is heard ----------------------------------------------------------------------------------------------
 
@@ -275,6 +277,7 @@ class PositionResets:
                 partition.commit.resets_owed = None if result.committed else partition.commit.resets_owed
             elif result.committed and share.resets == move.resets:
                 self.known[source] = move.resets
+                self._notice("position-reset", source, move.progress.cycle, move.progress.next)
                 self._begin_again(source)
             elif result.notes_refused:
                 self._begin_again(source)

@@ -327,6 +327,9 @@ def tell(what: str, partition: Partition, number: int, offset: int) -> None:
         case "notes-former":
             text = "%s: %d notes are about a former topic of this name: they mean nothing, and are deleted"
             _LOG.warning(text, partition, number, extra={"event": "notes-former", "notes": number, **where})
+        case "position-reset":
+            text = "%s: an operator has reset the position; it goes on at %d, in retry cycle %d"
+            _LOG.info(text, partition, offset, number, extra={"event": "position-reset", "cycle": number, **where})
         case "blocked":
             text = "%s: stops at %d, because Kafka refuses copies of its records, %d of them; other partitions go on"
             extra = {"event": "partition-blocked", "copies": number, **where}

@@ -268,3 +268,22 @@ def test_a_target_in_what_an_earlier_reset_has_not_delivered_yet_is_one_backward
     move = move_of(partition, ordered_to(45, based_on="r0"), WALL)
     assert move.resets.ranges == (ResetRange(39, 200, 2, WALL), ResetRange(45, 200, 3, WALL))
     assert (move.progress.next, move.resets.skipped) == (40, ())
+
+
+def test_the_owner_notes_its_resets_again_once_the_policy_topic_may_be_another_one() -> None:
+    rig = main_rig(Progress(9, log=LOG, cycle=1))
+    rig.lane.resets.begin(ORDERS, CARRIED_OUT, rig.now)
+    rig.settle()
+    rig.lane.rewrite_notes()
+    noted = [batch.commits[ORDERS].resets for batch in rig.settle()]
+    assert noted[0] == CARRIED_OUT
+    rig.run(2_000)
+    assert not any(batch.commits[ORDERS].resets for batch in rig.settle())
+
+
+def test_a_move_that_is_carried_out_is_told() -> None:
+    rig = main_rig(Progress(9, log=LOG))
+    rig.settle()
+    rig.lane.reset([ordered_to(3)], {}, rig.now)
+    moved(rig)
+    assert ("position-reset", ORDERS, 1, 3) in rig.told
