@@ -143,9 +143,6 @@ def sidecar(group: GroupShape) -> Iterator[Permission]:
     yield from on_topics([*group.dlqs, names.events], WRITE)
     # Each instance follows the policy, and publishes its subscription there.
     yield from on_topics([names.policy], READ, WRITE)
-    if group.ordered:
-        # The API settles what waits in a queue, and says what became of it.
-        yield from on_topics([names.events], READ)
     yield from on_topics(group.outputs, WRITE)
     if group.view:
         yield from following(group)

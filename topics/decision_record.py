@@ -43,7 +43,7 @@ LONGEST_NAME, LONGEST_WHY, LONGEST_ID, LONGEST_TOPIC, LONGEST_KEY = 256, 1_000, 
 """Characters of an author, a reason, an id and a topic, and bytes of a key."""
 IDENT = re.compile(rb"[A-Za-z0-9-]{1,64}")
 """An id of a decision: it is also the nonce in RETRY_SETTLED."""
-LOG = re.compile(r"|[0-9a-f]{8}-[0-9a-f]{8}")
+LOG = re.compile(r"|[0-9a-f]{8}")
 
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Topic: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TOPIC)]
@@ -53,13 +53,13 @@ Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=LONGEST_ID)]
 class DecidedRange(msgspec.Struct, frozen=True, array_like=True):
     """A partition and the offsets in it to which a decision applies: from `start` up to `end`, without it.
 
-    `log`: the digests of the ids of the cluster and of the topic, `<cluster>-<topic>` (`LogId` joined by a hyphen);
-    empty where the broker has no topic ids. In another log the decision has no effect.
+    `log`: the digest of the topic's id (`LogId.topic`); empty where the broker has no topic ids. In another log the
+    decision has no effect.
     """
 
     topic: Topic
     partition: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-    log: Annotated[str, msgspec.Meta(max_length=17)]
+    log: Annotated[str, msgspec.Meta(max_length=8)]
     start: Long
     end: Long
 

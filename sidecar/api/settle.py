@@ -1,61 +1,140 @@
-"""`POST /v1/settle` (contract 5.7): an operator's decision about a record that waits in a queue.
+"""`/v1/settle` (contract 5.7): an operator's decision about records that wait, one or many.
 
-It is made by `Settler` of `sidecar/dlq/settle.py`, as for `reconsume settle`, on threads of its own: a call may take
-ten seconds, and few may be under way.
+`DecisionCalls` of `sidecar/dlq/settle_waiting.py` plans and writes it, as `reconsume settle` does, on threads of its
+own: a call may take ten seconds, and few may be in progress.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.api.holds import author_of
 from reconsume.sidecar.background import BoundedThreads
-from reconsume.sidecar.dlq.settle_request import Decided, NotWaitingError, SettleRequest, settle_request
-from reconsume.sidecar.errors import BrokerError, ReconsumeError
+from reconsume.sidecar.dlq.settle_request import (
+    NotWaitingError,
+    Settled,
+    SettleRequest,
+    settle_request,
+    waiting_request,
+)
+from reconsume.sidecar.errors import BrokerError, ReconsumeError, RecordError
 from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
-from reconsume.sidecar.http.json_body import RefusedError, read_fields
+from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields
 from reconsume.sidecar.http.problems import problem
+from reconsume.sidecar.operation import Row
 from reconsume.sidecar.printable import printable
 
+PATH = "/v1/settle"
+FIELDS = ("id", "waiting", "how", "why", "rate", "dry_run")
 MOST_AT_ONCE = 4
 """Calls under way, each on a thread of its own. One more is refused, so that callers in a loop do no harm."""
 RETRY_AFTER = {"retry-after": "5"}
-NO_QUEUES = "No record of this group waits in a queue: deliver.order is none."
-
-Settle: TypeAlias = Callable[[SettleRequest], Decided]
-"""Returns what became of a decision in some ten seconds. Called on a thread of this module. Raises ReconsumeError."""
 
 
-def settle_routes(settle: Settle | None) -> list[Call]:
-    """Return the route of the call. `settle`: None if the group has no queues; then the call says so."""
+class Settling(Protocol):
+    """What decides about waiting records. Called on a thread of this module. Raises ReconsumeError."""
+
+    def settle(self, request: SettleRequest, *, dry_run: bool) -> Settled:
+        """Plan a decision, and write it unless it is a dry run. One about one record is followed for some seconds."""
+
+    def status(self, decision: str) -> Row:
+        """Return how far a decision is. Raises RecordError if it is not known."""
+
+    def end(self, decision: str, who: str) -> None:
+        """End a decision. Raises RecordError if it is not open."""
+
+
+Connect: TypeAlias = Callable[[], Settling]
+"""Returns what decides, with the credentials of now."""
+
+
+def settle_routes(connect: Connect, topics: Sequence[str]) -> list[Call]:
+    """Return the routes of the calls. `topics`: the main topics, of which a decision may name one."""
     threads = BoundedThreads("settle", MOST_AT_ONCE, MOST_AT_ONCE)
 
-    async def answer(request: Request) -> Response:
-        """Settle one record: 200 if it was carried out, 202 if it is written and not carried out yet."""
-        fields = await read_fields(request, ("id", "how", "why"))
-        try:
-            wanted = settle_request(fields["id"], fields["how"], fields["why"], author_of(request))
-        except ValueError as fault:
-            raise RefusedError(f"{fault}.") from None
-        return problem(404, NO_QUEUES) if settle is None else await threads(lambda: _answer(settle, wanted))
+    async def decide(request: Request) -> Response:
+        """Write a decision: 202 with its id, of one record 200 once it is done. A dry run answers 200 with the plan."""
+        fields = await read_fields(request, FIELDS)
+        if not isinstance(dry_run := fields["dry_run"] or False, bool):
+            raise RefusedError("dry_run must be true, or left out.")
+        wanted = _wanted(fields, author_of(request), topics)
+        return await threads(lambda: _decided(connect, wanted, dry_run=dry_run))
 
-    return [Call("/v1/settle", answer, Caller.OPERATOR, "POST")]
+    async def status(request: Request) -> Response:
+        """Return how far a decision is."""
+        ident = request.path_params["id"]
+        return await threads(lambda: _answered(lambda: json_answer(dict(connect().status(ident))), ""))
+
+    async def end(request: Request) -> Response:
+        """End a decision."""
+        ident, who = request.path_params["id"], author_of(request)
+
+        def ended() -> Response:
+            connect().end(ident, who)
+            return Response(status_code=204)
+
+        return await threads(lambda: _answered(ended, ""))
+
+    return [
+        Call(PATH, decide, Caller.OPERATOR, "POST"),
+        Call(PATH + "/{id}", status, Caller.OPERATOR),
+        Call(PATH + "/{id}", end, Caller.OPERATOR, "DELETE"),
+    ]
 
 
-def _answer(settle: Settle, wanted: SettleRequest) -> Response:
+def _wanted(fields: Fields, by: str, topics: Sequence[str]) -> SettleRequest:
+    """Return the decision that a call asks for. Raises RefusedError if it is not one."""
+    ident, waiting = fields["id"], fields["waiting"]
+    if (ident is None) == (waiting is None):
+        raise RefusedError("id must name one record, or waiting must say which ones are meant.")
+    try:
+        if waiting is None:
+            return settle_request(ident, fields["how"], fields["why"], by, fields["rate"])
+        if not isinstance(waiting, dict):
+            raise RefusedError("waiting must be an object of conditions; an empty one means all that waits.")
+        if waiting.get("topic") not in (None, *topics):  # the sentence of `waiting_request` repeats the caller's word
+            raise RefusedError(f"topic must be one of the group's main topics: {', '.join(topics)}.")
+        return waiting_request(waiting, fields["how"], fields["why"], by, fields["rate"], topics)
+    except RefusedError:
+        raise
+    except ValueError as fault:
+        raise RefusedError(f"{fault}.") from None
+
+
+def _decided(connect: Connect, wanted: SettleRequest, *, dry_run: bool) -> Response:
+    def answer() -> Response:
+        settled = connect().settle(wanted, dry_run=dry_run)
+        if settled.done is False:
+            return problem(409, "Nothing was settled: the record had ended, or was delivered before.")
+        fields: dict[str, object] = {
+            "decision": settled.decision or None,
+            "how": wanted.how,
+            "records": settled.records,
+        }
+        fields |= (
+            {"id": wanted.id, "done": bool(settled.done)}
+            if wanted.id
+            else {"plan": [dict(row) for row in settled.rows]}
+        )
+        return json_answer(fields, 202 if settled.decision and not settled.done else 200)
+
+    return _answered(answer, wanted.id)
+
+
+def _answered(work: Callable[[], Response], ident: str) -> Response:
     # A value, not an error: an error that crosses the task would keep the clients of Kafka in its frames.
     try:
-        decided = settle(wanted)
+        return work()
     except NotWaitingError:
-        return problem(404, "No such record waits in a queue of this group.")
+        return problem(404, "No such record waits in this group.")
     except ReconsumeError as fault:
-        text = f"{str(fault).replace(printable(wanted.id), 'the record')}."
-        return problem(503, text, RETRY_AFTER) if isinstance(fault, BrokerError) else problem(409, text)
-    state = None if decided.event is None else str(decided.event.state)
-    fields = {"id": wanted.id, "how": wanted.how, "done": decided.as_decided, "state": state}
-    return json_answer(fields, 200 if decided.as_decided else 202)
+        text = f"{str(fault).replace(printable(ident), 'the record')}." if ident else f"{fault}."
+        if isinstance(fault, BrokerError):
+            return problem(503, text, RETRY_AFTER)
+        is_unknown = isinstance(fault, RecordError) and not ident
+        return problem(404, "No such decision is known.") if is_unknown else problem(409, text)

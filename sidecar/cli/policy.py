@@ -390,7 +390,8 @@ def parked_text(after: Settings) -> str:
     """Return what becomes of the records that are parked when the group parks no more."""
     if after.queued:
         return "what is parked becomes a dead letter, unless it is settled before"
-    return f"what is parked stays so, and its key with it, until it is settled (`{hint('settle --parked')}`)"
+    settle = hint("settle --waiting --level parked")
+    return f"what is parked stays so, and its key with it, until it is settled (`{settle}`)"
 
 
 def rule_rows(settings: Settings) -> Iterator[Row]:

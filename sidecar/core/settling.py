@@ -224,7 +224,7 @@ class Settling:
     def _is_log(partition: PartitionState, span: DecidedRange) -> bool:
         """Return whether a range is of the log that is read. Where Kafka tells no ids it is taken to be."""
         log = partition.commit.progress.log
-        return not span.log or log is None or span.log == "-".join(log)
+        return not span.log or log is None or span.log == log.topic
 
     def _ruled(self, one: OpenDecision, record: Record, now: Now) -> Ruled:
         """Return what a decision makes of a record."""

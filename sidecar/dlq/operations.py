@@ -1,49 +1,41 @@
-"""What an operator does about dead letters and records that wait, as operations (`sidecar/operation.py`).
+"""What an operator does about dead letters, as operations (`sidecar/operation.py`).
 
-Redrive, dismiss, settle (one record, or all that is parked) and purge: each plans, runs, and says what was done. The
-texts and the rows are here, so that a command and a page say the same. An import has its own stream of rows
-(`archive.py`). How each is done is in `redriver.py`, `settle.py` and `purge.py`.
+Redrive, dismiss and purge: each plans, runs, and says what was done. The texts and the rows are here, so that a command
+and a page say the same. An import has its own stream of rows (`archive.py`), and what waits is settled in
+`settle_waiting.py`. How each is done is in `redriver.py`, `settle.py` and `purge.py`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
 from reconsume.sidecar.clock import utc
-from reconsume.sidecar.core.waiting_keys import WaitingKey
 from reconsume.sidecar.dlq.dead_letters import DeadLetters, SearchResult
 from reconsume.sidecar.dlq.letters import FILTER_FIELDS, Eligibility, Filter, Letter, RedriveRequest, target_of
 from reconsume.sidecar.dlq.purge import Purge
 from reconsume.sidecar.dlq.redriver import REFUSED, PlanCounts, Redriver, plan_redrive, why
 from reconsume.sidecar.dlq.settle import (
     Dismissed,
-    Ended,
     ReadEvents,
-    Settler,
-    WaitingRecord,
     decision_of,
     dismiss,
     expect_room,
     fault_of_dismissal,
     forget_gone,
 )
-from reconsume.sidecar.dlq.settle_request import Decided, SettleRequest
+from reconsume.sidecar.dlq.settle_request import SettleRequest
 from reconsume.sidecar.errors import BrokerError, LetterError
 from reconsume.sidecar.hints import hint
-from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan
 from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status
 from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.attempt import attempt_of
-from reconsume.topics.decision_record import RETRY_NOW
 from reconsume.topics.events import State
-from reconsume.topics.reasons import reason_class, text_of
 from reconsume.topics.retry_headers import LARGEST_LONG
 
 REDRIVE_COLUMNS = ("action", "reason", "topic", "target", "letters", "why")
 SETTLE_COLUMNS = ("id", "place", "reason", "was", "is", "why")
-PARKED_COLUMNS = ("id", "key", "behind", "reason", "was", "is", "why")
 PURGE_COLUMNS = ("partition", "delete", "never_redriven", "stays_behind", "older", "error")
 NOTHING_WRITTEN = "nothing was written"
 PLANNED = {Eligibility.READY: "redrive", Eligibility.REDRIVEN: "redriven before"}
@@ -230,162 +222,6 @@ class Dismissal:
             return Outcome([], [f"{self._before}; only its event was missing, and is written now"])
         all_of_them = f"`{hint('dlq list --all')}` shows it"
         return Outcome([], [f"dismissed {self._named()}: it is in no list and no redrive any more; {all_of_them}"])
-
-
-# --- records that wait ---
-
-
-class SettleWaiting:
-    """Settle one record that waits in a queue. `record`: as `Settler.find` has returned it."""
-
-    action = "settle"
-
-    def __init__(self, settler: Settler, record: WaitingRecord, request: SettleRequest) -> None:
-        self._settler, self._record, self._request = settler, record, request
-        self.what, self.why = f"{request.id}: {request.end}", request.why
-        self.decided = Decided(None)
-        self._end = request.end
-
-    @property
-    def changed(self) -> int:
-        """1 once the decision is carried out."""
-        return int(self.decided.as_decided)
-
-    def plan(self, _report: Report) -> Plan:
-        """Show how the record waits. Raises BrokerError."""
-        waiting, request = self._record, self._request
-        [hold] = self._settler.held_by(request, [(waiting.state.topic, waiting.record.key)])
-        self._end = request.end_under(hold)
-        row = {
-            "id": request.id,
-            "place": waiting.position,
-            "reason": reason_class(waiting.state.reason),
-            "text": text_of(waiting.state.reason),
-            "was": waiting.was,
-            "is": self._end,
-            "why": request.why,
-        }
-        question = f"Settle {printable(request.id)}, so that it is {self._end}?"
-        return Plan(SETTLE_COLUMNS, [row], question, NOTHING_WRITTEN)
-
-    def run(self, _report: Report, _stop: threading.Event) -> None:
-        """Write the decision and wait for its event. Raises BrokerError, and LetterError if its answer came first."""
-        self.decided = self._settler.decide(self._record, self._request)
-
-    def outcome(self) -> Outcome:
-        """Say what became of the decision: PARTLY if it is not carried out yet."""
-        name = printable(self._request.id)
-        if self.decided.as_decided:
-            return Outcome([], [f"settled {name}: it is {self._end}"])
-        text = f"the decision about {name} is written and not carried out yet: its owner does it as soon as it can"
-        return Outcome([], [text], Status.PARTLY)
-
-
-class SettleParked:
-    """Settle the first record of every key that is parked, of these main topics and for these reasons (empty: all).
-
-    `request`: what is decided about each; its id is empty. `key_fields`: returns the fields of a row that name a key.
-    `remarks_of`: returns what a reading of the queues has left out.
-    """
-
-    action = "settle"
-
-    def __init__(
-        self,
-        settler: Settler,
-        topics: Sequence[str],
-        reasons: Sequence[str],
-        request: SettleRequest,
-        key_fields: Callable[[WaitingKey], Row],
-        remarks_of: Callable[[WaitingScan], Iterable[str]],
-    ) -> None:
-        self._settler, self._topics, self._reasons = settler, topics, reasons
-        self._key_fields, self._remarks_of = key_fields, remarks_of
-        self._request, self.why = request, request.why
-        self._keys, self._rows = list[WaitingKey](), list[Row]()
-        self._ended: dict[str, Ended] = {}
-        self._failing = 0
-
-    @property
-    def what(self) -> str:
-        """How many records are settled, and how."""
-        return f"{plural(len(self._keys), 'parked record')}: {self._request.end}"
-
-    @property
-    def changed(self) -> int:
-        """How many decisions were carried out."""
-        return self._count(Ended.DONE)
-
-    def _count(self, end: Ended) -> int:
-        return sum(one is end for one in self._ended.values())
-
-    def plan(self, report: Report) -> Plan:
-        """Read which keys are parked. Raises BrokerError, and ContractError if nothing may be settled now."""
-        scan = self._settler.waiting_keys(self._topics, report)
-        parked = [key for key in scan.keys.by_due() if key.first.parked]
-        self._keys = [key for key in parked if not self._reasons or key.first.reason in self._reasons]
-        held = self._settler.held_by(self._request, [(key.topic, key.whole) for key in self._keys])
-        self._rows = [self._row(key, hold) for key, hold in zip(self._keys, held, strict=True)]
-        remarks = [f"warning: {line}" for line in self._remarks_of(scan)]
-        if not self._keys:
-            return Plan(PARKED_COLUMNS, [], "", NOTHING_WRITTEN, [*remarks, self._nothing_text(parked)])
-        self._settler.expect_decidable()
-        question = f"Settle {plural(len(self._keys), 'parked record')}, so that each is {self._request.end}?"
-        return Plan(PARKED_COLUMNS, self._rows, question, NOTHING_WRITTEN, remarks)
-
-    def _nothing_text(self, parked: Sequence[WaitingKey]) -> str:
-        if not parked:
-            return "no key is parked"
-        others = ", ".join(sorted({key.first.reason for key in parked})[:5])
-        return f"no key is parked for {', '.join(self._reasons)}; {plural(len(parked), 'key')} for {others}"
-
-    def _row(self, key: WaitingKey, hold: str) -> Row:
-        return {
-            "id": key.first.id,
-            **self._key_fields(key),
-            "behind": key.waiting - 1,
-            "reason": key.first.reason,
-            "topic": key.topic,
-            "partition": key.partition,
-            "was": "parked",
-            "is": self._request.end_under(hold),
-            "why": self.why,
-        }
-
-    def run(self, report: Report, stop: threading.Event) -> None:
-        """Decide about all of them, and see that it is carried out. Raises BrokerError."""
-        self._ended = self._settler.settle_parked(self._keys, self._request, report, stop)
-        if self._request.how == RETRY_NOW and self.changed:  # they were tried, and may have failed again
-            self._failing = self._settler.count_parked(
-                [ident for ident, end in self._ended.items() if end is Ended.DONE]
-            )
-
-    def outcome(self) -> Outcome:
-        """Return what became of each record: PARTLY if some are not settled."""
-        ended = {str(row["id"]): self._ended.get(str(row["id"])) for row in self._rows}
-        rows = [{**row, "is": _word(ended[str(row["id"])], str(row["is"]))} for row in self._rows]
-        text = f"settled {plural(self.changed, 'parked record')}: {self._request.end}"
-        done = [str(row["is"]) for row in self._rows if ended[str(row["id"])] is Ended.DONE]
-        if held := sum(word != self._request.end for word in done):
-            text += f", but {held} once a hold ends"
-        if open_ := self._count(Ended.OPEN):
-            text += f"; of {open_} the decision is written and not carried out yet: their owners will do it"
-        if others := self._count(Ended.OTHERS):
-            text += f"; about {others} somebody else has decided meanwhile, and that counts"
-        if undecided := len(rows) - len(self._ended):
-            text += f"; {undecided} are as they were, and the same command settles them"
-        sentences = [text]
-        if self._failing:
-            are = "is" if self._failing == 1 else "are"
-            sentences.append(f"{self._failing} of these failed again, and {are} parked as before")
-        return Outcome(rows, sentences, Status.DONE if self.changed == len(rows) else Status.PARTLY)
-
-
-def _word(end: Ended | None, done: str) -> str:
-    """Return what a parked record is now. `done`: what it is once the decision is carried out."""
-    if end is None:
-        return "parked"
-    return done if end is Ended.DONE else end.value
 
 
 # --- purge ---

@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.doctor.checks import kafka, progress, topics
-from reconsume.sidecar.doctor.checks.control_log import holds, instances_differ, policy
+from reconsume.sidecar.doctor.checks.control_log import decisions, holds, instances_differ, policy
 from reconsume.sidecar.doctor.checks.instances import clock, instances
 from reconsume.sidecar.doctor.checks.resets import resets
 from reconsume.sidecar.doctor.checks.service import delivered_to_each, service
@@ -25,6 +25,7 @@ from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, not
 from reconsume.sidecar.errors import BrokerError, ReconsumeError
 from reconsume.sidecar.group_policy.agreement import group_settings
 from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.decisions import DecisionStatus, DecisionStore
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -90,6 +91,9 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
     def group() -> GroupShape:
         return group_of(in_force())
 
+    def open_decisions() -> list[DecisionStatus]:
+        return DecisionStore(settings.kafka, settings.names).open_decisions()
+
     role = Once(lambda: kafka.role_of(cluster, group(), preset))
 
     def rights() -> list[Finding]:
@@ -111,6 +115,7 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
         *([] if relay or settings.deliver.mode == "spark" else sum_checks(log, settings)),
         Check("policy", lambda: policy(log(), settings, now().wall_ms)),
         Check("holds", lambda: holds(cluster, log(), group(), now().wall_ms)),
+        Check("decisions", lambda: decisions(open_decisions(), now().wall_ms)),
         *(
             []
             if relay or settings.deliver.mode == "spark"

@@ -93,7 +93,10 @@ class ControlLog:
             yield from client.scan(wanted, Bounds(seconds=within), expected=self.names.policy)
 
     def write(
-        self, records: Mapping[bytes, bytes | None], otherwise: str = "nothing is known to be written"
+        self,
+        records: Mapping[bytes, bytes | None],
+        otherwise: str = "nothing is known to be written",
+        partition: int = PARTITION,
     ) -> dict[bytes, int]:
         """Write records, by key; None deletes one. Return the offset of each.
 
@@ -101,7 +104,7 @@ class ControlLog:
         """
         with RecordWriter(self._kafka, self._client) as writer:
             for key, value in records.items():
-                writer.send(self.names.policy, key, value)
+                writer.send(self.names.policy, key, value, partition)
             return writer.confirm(otherwise)
 
 

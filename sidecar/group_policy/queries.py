@@ -9,21 +9,17 @@ others have handled.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from msgspec.structs import replace
 
-from reconsume.sidecar.core.offset_ranges import OffsetRanges
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
-from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.sidecar.kafka.noted_progress import progress_with_notes
 from reconsume.topics.names import Names
-from reconsume.topics.owner_notes import PARTITION as OWNERS_PARTITION
-from reconsume.topics.owner_notes import NotesOfPartition, OwnerNotes, settled_in, unpack_bits
 from reconsume.topics.ownership import Kind, Reader
-from reconsume.topics.partition import Partition
 from reconsume.topics.policy_record import SubscriptionRecord
 
 
@@ -38,40 +34,16 @@ def progress_with_queries(
 ) -> dict[PartitionName, Progress]:
     """Return the progress of one of the group's consumer groups in these partitions, or of a query that is further.
 
-    `group` None: of queries alone. `stable`: wait for commits that are under way. Raises BrokerError.
+    What was settled before its turn counts as done. `group` None: of queries alone. `stable`: wait for commits that are
+    under way. Raises BrokerError.
     """
     wanted = list(partitions)
     groups = (*([] if group is None else [group]), *(query_groups(cluster, names) if wanted else ()))
     progress: dict[PartitionName, Progress] = {}
     for name in groups:
-        take_further(progress, cluster.progress(name, wanted, stable=stable))
-    if noted := [partition for partition, own in progress.items() if own.notes]:
-        # Before the progress: a note is deleted in the transaction that moves progress past it.
-        notes = read_owner_notes(ControlLog(cluster.kafka, names, cluster.client_id), noted)
-        for name in groups:
-            take_further(progress, cluster.progress(name, noted, stable=stable))
-        progress |= {partition: with_early(progress[partition], notes.of(Partition(*partition))) for partition in noted}
+        read = partial(cluster.progress, name, wanted, stable=stable)
+        take_further(progress, progress_with_notes(cluster, names, read))
     return progress
-
-
-def read_owner_notes(log: ControlLog, partitions: Iterable[PartitionName]) -> OwnerNotes:
-    """Return what owners have noted of these partitions; nothing without a policy topic. Raises BrokerError."""
-    notes = OwnerNotes(frozenset(Partition(*partition) for partition in partitions))
-    topic = log.cluster.existing([log.names.policy]).get(log.names.policy)
-    if topic is not None and topic.partitions > OWNERS_PARTITION:
-        for message in log.messages(0, ANSWER_SECONDS, OWNERS_PARTITION):
-            notes.take(message.key(), message.value())
-    return notes
-
-
-def with_early(progress: Progress, notes: NotesOfPartition) -> Progress:
-    """Return progress with what was settled before its turn, which only notes say (contract 5.7)."""
-    early = list[int]()
-    for number, chunk in notes.chunks.items():
-        bits = unpack_bits(chunk.bits)
-        if bits is not None and (progress.log is None or chunk.id == progress.log.topic):
-            early += settled_in(number, bits)
-    return replace(progress, done=OffsetRanges.of(progress.done).union(OffsetRanges.of(early)))
 
 
 def take_further(progress: dict[PartitionName, Progress], more: Mapping[PartitionName, Progress]) -> None:

@@ -52,7 +52,7 @@ from reconsume.topics.durations import render_duration
 from reconsume.topics.outputs import OutputTopics
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.dlq.settle_request import Decided, SettleRequest
+    from reconsume.sidecar.dlq.settle_waiting import DecisionCalls
     from reconsume.sidecar.group_policy.position_reset import PositionStore
 
 
@@ -147,23 +147,18 @@ def _positions(settings: Settings, registry: CredentialRegistry) -> PositionStor
 
 
 def settle_calls(settings: Settings, policy: Callable[[], Policy], registry: CredentialRegistry) -> list[Call]:
-    """Return the API call that settles a record that waits. A broadcast has no retries, and so none."""
+    """Return the API calls that settle what waits. A broadcast has no retries, and so none."""
     if settings.deliver.broadcast:
         return []
-    return settle_routes(None if settings.order_by is None else partial(_settle, settings, policy, registry))
+    return settle_routes(partial(_decisions, settings, policy, registry), settings.topic_names)
 
 
-def _settle(
-    settings: Settings, policy: Callable[[], Policy], registry: CredentialRegistry, request: SettleRequest
-) -> Decided:
+def _decisions(settings: Settings, policy: Callable[[], Policy], registry: CredentialRegistry) -> DecisionCalls:
     # Not loaded before it is needed, as the clients of Kafka: both use memory.
     from reconsume.sidecar.dlq.dead_letters import DeadLetters
-    from reconsume.sidecar.dlq.settle import Settler
-    from reconsume.sidecar.view.journey import events_since
+    from reconsume.sidecar.dlq.settle_waiting import DecisionCalls
 
-    kafka = registry.with_newest(settings.kafka)
-    events = events_since(kafka, settings.names)
-    return Settler(DeadLetters(kafka, policy()), settings.order_by, events).settle(request)
+    return DecisionCalls(DeadLetters(registry.with_newest(settings.kafka), policy()), settings)
 
 
 class Serving(Protocol):

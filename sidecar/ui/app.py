@@ -46,13 +46,14 @@ from reconsume.sidecar.ui.audit_log import AuditLog
 from reconsume.sidecar.ui.endpoint import ERRORS, MOST_SCANS, Endpoints, Page, Site, ThreadQueries, Visitors
 from reconsume.sidecar.ui.find_page import FindPage
 from reconsume.sidecar.ui.hold_forms import HoldForms, HoldPage
-from reconsume.sidecar.ui.key_pages import KeyPages, SettleForm
+from reconsume.sidecar.ui.key_pages import KeyPages
 from reconsume.sidecar.ui.letter_actions import LetterActions, LetterForms
 from reconsume.sidecar.ui.letter_pages import LetterPages
 from reconsume.sidecar.ui.overview import LastAlarms
 from reconsume.sidecar.ui.pages import Pages
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.security import HEADERS, Sessions, ValueGate
+from reconsume.sidecar.ui.settle_forms import SettleForms
 from reconsume.sidecar.ui.sign_in import SignIn
 from reconsume.sidecar.ui.templating import FOLDER, Renderer
 from reconsume.sidecar.view.follower import ViewFollower
@@ -258,8 +259,15 @@ class GroupPages:
             "/holds/begin": holds.begin,
             "/holds/release": holds.release,
         }
-        if looks.settings.order_by is not None:
-            forms["/keys/settle"] = SettleForm(render, scan, looks, audit).settle
+        if not looks.settings.deliver.broadcast:
+            settle = SettleForms(render, scan, looks, audit)
+            pages |= {"/records/settle": settle.show, "/records/settle/{decision}": settle.decision}
+            forms |= {
+                "/records/settle/plan": settle.plan,
+                "/records/settle": settle.decide,
+                "/records/settle/{decision}/end": settle.end,
+                "/keys/settle": settle.settle_one,
+            }
 
 
 def sign_in_pages(

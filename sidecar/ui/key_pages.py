@@ -1,6 +1,6 @@
 """The pages of an ordered group's keys: those of which records wait, and the queue of one key.
 
-On the second one is the form that settles its first record. Each decision is logged, with its reason.
+On the second one is the form that settles its first record (`settle_forms.py`).
 """
 
 from __future__ import annotations
@@ -14,19 +14,13 @@ from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.waiting_keys import WaitingKey
-from reconsume.sidecar.dlq.settle import Settler
-from reconsume.sidecar.dlq.settle_request import Decided, SettleRequest, settle_request
-from reconsume.sidecar.errors import RecordError
 from reconsume.sidecar.group_policy.blocking import retried_in_place
 from reconsume.sidecar.kafka.queues.queue_listing import NoQueuesError, WaitingScan, Wanted, read_waiting
-from reconsume.sidecar.ui.audit_log import Actor, AuditLog
 from reconsume.sidecar.ui.endpoint import ThreadQueries
-from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import LONGEST, Queries
-from reconsume.sidecar.ui.security import Session, read_signed
+from reconsume.sidecar.ui.security import Session
 from reconsume.sidecar.ui.templating import Renderer
-from reconsume.sidecar.view.journey import events_since
 from reconsume.topics.agreement import SILENT_AFTER
 
 MOST_READ = 200_000
@@ -80,46 +74,6 @@ class KeyPages:
         scan = await self._read(Wanted(key, MOST_READ, MOST_RECORDS))
         keys, coded = scan.keys.by_due(), _coded(key)
         return self._render("key.html", session=session, here="/keys", key=key, coded=coded, scan=scan, keys=keys)
-
-
-class SettleForm:
-    """The endpoint of the form; created only if there is a token file, and for an ordered group."""
-
-    def __init__(self, render: Renderer, scans: ThreadQueries, looks: Queries, audit: AuditLog) -> None:
-        # On the thread of the scans: it reads a queue, and holds it in memory meanwhile.
-        self._render, self._scan, self._audit = render, scans, audit
-        settings = looks.settings
-        self._settler = Settler(looks.letters, settings.order_by, events_since(settings.kafka, settings.names))
-
-    async def settle(self, request: Request, session: Session | None) -> Response:
-        """Settle a record, then show what became of it."""
-        form = await read_signed(request, session)
-        fields, why = form.fields, form.fields.get("why", "").strip()
-        try:
-            wanted = settle_request(fields.get("record"), fields.get("how"), why, f"{form.actor.who}@ui")
-        except ValueError as fault:
-            raise BadFormError(str(fault)) from None
-        decided = await self._scan(lambda: self._settle(wanted, form.actor))
-        return self._render(
-            "settled.html",
-            session=form.session,
-            here="/keys",
-            wanted=wanted,
-            is_done=decided.as_decided,
-            end=wanted.end_under(decided.hold),
-            coded=fields.get("base64", ""),
-        )
-
-    def _settle(self, wanted: SettleRequest, actor: Actor) -> Decided:
-        """Settle a record. Raises RefusedError if it cannot be, BrokerError, ContractError and SetupError."""
-        recorder = self._audit.recorder(actor, record=wanted.id, how=wanted.how)
-        try:
-            with recorder.noted("settle", actor.who, why=wanted.why) as tally:
-                decided = self._settler.settle(wanted)
-                tally.records = int(decided.as_decided)
-        except RecordError as fault:
-            raise RefusedError(str(fault)) from fault
-        return decided
 
 
 def _coded(key: bytes) -> str:

@@ -11,8 +11,7 @@ from reconsume.sidecar.core import counters, hold_gate, outbox, progress, progre
 from reconsume.sidecar.core.pace.concurrency import MOST
 from reconsume.sidecar.delivery.push import forwarded_headers, request, response_reader, settings
 from reconsume.sidecar.delivery.relay import post_writer
-from reconsume.sidecar.dlq import settle as dlq_settle
-from reconsume.sidecar.dlq import settlements
+from reconsume.sidecar.dlq import settle_waiting, settlements
 from reconsume.sidecar.http import bodies, connections, json_body, protocol
 from reconsume.sidecar.kafka import client_config
 from reconsume.sidecar.kafka.committer import record_form, transaction
@@ -176,9 +175,9 @@ def sections() -> dict[str, Sequence[Limit]]:
             Limit("calls of `settle` under way", str(settle.MOST_AT_ONCE), "", "503"),
             Limit(
                 "time to settle a record",
-                f"{dlq_settle.WAIT_S:g} s",
+                f"{settle_waiting.FOLLOWED_S:g} s",
                 "",
-                "202: the decision is written; 503 where the queue was not read yet",
+                "202: the decision is written; 503 where what waits was not read yet",
             ),
         ),
         "Records and topics": (

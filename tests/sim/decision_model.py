@@ -73,7 +73,7 @@ class DecisionModel:
             start = world.kafka.progress(group, source).next
             if source.topic.endswith(("-EVENTS", "-POLICY")) or start >= log.end:
                 continue
-            ranges.append(DecidedRange(*source, "-".join(log.ident), start, log.end))
+            ranges.append(DecidedRange(*source, log.ident.topic, start, log.end))
         return ranges
 
     def begin(self, process: Process) -> None:

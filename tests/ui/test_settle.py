@@ -7,19 +7,21 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import pytest
 
-from reconsume.topics.events import State, encode_event, event_of
-from reconsume.topics.retry_headers import RetryState
+from reconsume.topics.decision_record import DecisionHeard, DecisionRecord
+from reconsume.topics.policy_record import parse_record
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, GroupTopics, create_group, fresh_group
+from tests.support.kafka.level_copies import Owner, decisions_of
 from tests.support.kafka.queue_copies import queue_copy
-from tests.support.kafka.topic_io import Out, dump, produce
+from tests.support.kafka.topic_io import dump, produce
 from tests.ui.hostile import ATTACKS
-from tests.ui.scene import TOKEN, Scene, dashboard, wall
+from tests.ui.scene import TOKEN, Scene, dashboard
 from tests.ui.test_screens import fits
 from tests.ui.web import Visitor
 
@@ -59,41 +61,100 @@ def fields(group: GroupTopics, signed_in: Visitor) -> dict[str, str]:
     return {**hidden, "how": "commit", "why": "paid <by> hand"}
 
 
-def decisions(group: GroupTopics) -> list[dict[str, object]]:
-    rows = [row.value for row in dump(group.bootstrap, group.names.policy) if (row.key or b"").startswith(b"settle/")]
-    return [json.loads(value) for value in rows if value is not None]
-
-
-def carry_out(group: GroupTopics, ident: str) -> None:
-    """Tell what the owner of the partition tells, once the decision is written."""
-    until(lambda: bool(decisions(group)), 30, "the decision is written")
-    state = RetryState(ident, group.main, 0, timestamp=wall(), reason="by-operator: paid <by> hand")
-    event = event_of(state, State.COMMIT, None, group=group.group, instance="pod-0", at=wall())
-    produce(group.bootstrap, group.names.events, [Out(encode_event(event), ident.encode())])
+def carry_out(group: GroupTopics) -> None:
+    """Note what the owner of the partition notes, once the decision is written."""
+    until(lambda: bool(decisions_of(group)), 30, "the decision is written")
+    Owner(group).note(next(iter(decisions_of(group))), 1)
 
 
 def test_a_record_is_settled_and_the_page_says_what_became_of_it(
     group: GroupTopics, shown: Scene, signed_in: Visitor, fields: dict[str, str]
 ) -> None:
     with ThreadPoolExecutor(1) as owner:
-        carried_out = owner.submit(carry_out, group, fields["record"])
+        carried_out = owner.submit(carry_out, group)
         answer = signed_in.post("/keys/settle", fields)
         carried_out.result()
     page = answer.body.decode()
     assert (answer.status, "It is <strong>done</strong>" in page, "paid &lt;by&gt; hand" in page) == (200, True, True)
     assert f'href="{PATH}"' in page
-    (decision,) = decisions(group)
-    told = (decision["how"], decision["who"], decision["why"], decision["redrives"], decision["times"])
-    assert told == ("commit", "alice@ui", "paid <by> hand", 0, 1)
+    (decision,) = written(group)
+    told = (decision.how, decision.who, decision.why, decision.id, decision.redrives, decision.times)
+    assert told == ("commit", "alice@ui", "paid <by> hand", fields["record"], 0, 1)
     lines = [json.loads(line) for line in shown.audit.read_text().splitlines()]
     assert [
         (line["action"], line["record"], line["who"], line.get("why"), line.get("records"))
         for line in lines
-        if line["action"].startswith("settle")
+        if line["action"].startswith("settle") and line.get("record")
     ] == [
         ("settle", fields["record"], "alice", "paid <by> hand", None),
         ("settle-result", fields["record"], "alice", None, 1),
     ]
+
+
+def written(group: GroupTopics) -> list[DecisionRecord]:
+    """The decisions that were written, also those that have ended."""
+    rows = [parse_record(row.key, row.value) for row in dump(group.bootstrap, group.names.policy) if not row.partition]
+    return [one.record for one in rows if isinstance(one, DecisionHeard) and one.record is not None]
+
+
+def test_what_fits_is_planned_and_settled_and_its_decision_has_a_page(group: GroupTopics, signed_in: Visitor) -> None:
+    """The plan writes nothing; its form says the conditions again; the page of the decision can end it."""
+    before = written(group)
+    page = signed_in.get("/records/settle").body.decode()
+    assert "No decision is open" in page
+    (form,) = re.findall(r'<form [^>]*action="/records/settle/plan".*?</form>', page, re.DOTALL)
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
+    asked = {**hidden, "key": "ada", "level": "", "rate": "5/m", "why": "the <ledger> is back", "how": "dead-letter"}
+    planned = signed_in.post("/records/settle/plan", asked)
+    page = planned.body.decode()
+    assert (planned.status, "<strong>2</strong> waiting records would be a dead letter, at most 5/m" in page) == (
+        200,
+        True,
+    )
+    assert written(group) == before
+    (form,) = re.findall(r'<form [^>]*action="/records/settle">.*?</form>', page, re.DOTALL)
+    fields = {name: unescape(text) for name, text in re.findall(r'name="(\w+)" value="([^"]*)"', form)}
+    assert {name: fields.get(name) for name in ("key", "rate", "why", "how")} == {
+        name: asked[name] for name in ("key", "rate", "why", "how")
+    }
+    settled = signed_in.post("/records/settle", fields)
+    assert settled.status == 303
+    (decision,) = written(group)[len(before) :]
+    assert (decision.how, decision.key, decision.rate, decision.who) == ("dead-letter", b"ada", "5/m", "alice@ui")
+    where = settled.headers["location"]
+    shown = signed_in.get(where).body.decode()
+    assert "<strong>0</strong> records settled so far" in shown
+    assert "the &lt;ledger&gt; is back" in shown
+    assert f'href="{where}"' in signed_in.get("/records/settle").body.decode()
+    csrf = {"csrf": asked["csrf"]}
+    assert signed_in.post(f"{where}/end", csrf).status == 303
+    assert "decision" in signed_in.get(where).body.decode()
+    assert decisions_of(group) == {}
+    assert signed_in.post(f"{where}/end", csrf).status == 409, "it is not open any more"
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"csrf": "x" * 43}, 403),
+        ({"how": ""}, 400),
+        ({"why": ""}, 400),
+        ({"level": "main"}, 400),
+        ({"topic": "others"}, 400),
+        ({"rate": "50"}, 400),
+        ({"base64": "?"}, 400),
+        ({"reason": "a\nb"}, 400),
+        *(({"reason": attack}, 409) for attack in ATTACKS if attack.isprintable()),
+        ({"reason": "http-404"}, 409),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    group: GroupTopics, signed_in: Visitor, fields: dict[str, str], changed: dict[str, str], status: int
+) -> None:
+    before = written(group)
+    answer = signed_in.post("/records/settle", {**fields, "why": "x", **changed})
+    assert (answer.status, b"Nothing was done" in answer.body) == (status, True)
+    assert written(group) == before
 
 
 @pytest.mark.parametrize(
@@ -115,11 +176,11 @@ def test_a_record_is_settled_and_the_page_says_what_became_of_it(
 def test_what_is_no_decision_is_refused_and_nothing_is_written(
     group: GroupTopics, signed_in: Visitor, fields: dict[str, str], changed: dict[str, str], status: int
 ) -> None:
-    before = decisions(group)
+    before = written(group)
     answer = signed_in.post("/keys/settle", {**fields, **changed})
     assert (answer.status, b"Nothing was done" in answer.body) == (status, True)
     assert b"<script>window" not in answer.body
-    assert decisions(group) == before
+    assert written(group) == before
 
 
 def test_what_waits_behind_cannot_be_tried_first(
@@ -161,7 +222,7 @@ def test_the_form_fits_every_screen_and_what_it_cannot_do_is_said(
     page.evaluate("document.querySelector('[name=record]').value = 'others:0:0'")
     page.click("text=To the dead letters")
     page.wait_for_url("**/keys/settle")
-    assert "Nothing was done: others:0:0 waits in no queue" in page.inner_text("main")
+    assert "Nothing was done: others:0:0 does not wait in this group" in page.inner_text("main")
     page.close()
 
 

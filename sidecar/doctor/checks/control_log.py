@@ -1,4 +1,4 @@
-"""Check what the control log says: the settings in force, holds, and whether all instances are configured alike.
+"""Check what the control log says: the settings in force, holds, decisions, and whether all instances agree.
 
 Each check gets what the log says; None if there is no policy topic. `checks/instances.py` and `checks/sums.py` judge
 what heartbeats say of instances and of the last minutes.
@@ -6,11 +6,12 @@ what heartbeats say of instances and of the last minutes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from reconsume.sidecar.doctor.findings import RIGHTS, Finding, fail, listed, not_checked, ok, unseen, warn
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.group_policy.agreement import InForce, differences_of, group_settings, named
+from reconsume.sidecar.group_policy.decisions import DecisionStatus, what_of
 from reconsume.sidecar.group_policy.queries import live_queries, reads_of
 from reconsume.sidecar.group_policy.state import Beat, ControlState
 from reconsume.sidecar.hints import ABSENT, hint
@@ -27,6 +28,8 @@ from reconsume.topics.policy_record import PolicyRecord
 
 HERE = "this configuration"
 """The name of this configuration among the instances with which it is compared."""
+SETTLED_WITHIN_MS = 600_000
+"""ms after which a decision without a rate that is still open is a warning: has each partition an owner?"""
 UNKNOWN = f"the policy topic is {ABSENT}"
 
 
@@ -99,6 +102,21 @@ def holds(cluster: Cluster, state: ControlState | None, group: GroupShape, wall:
     if live and (hidden := set(group.topics) - settings.keys()):
         findings.append(unseen(f"how long {listed(hidden)} keeps its records: DESCRIBE_CONFIGS is missing", RIGHTS))
     return findings or [ok("nothing is held")]
+
+
+def decisions(statuses: Sequence[DecisionStatus], wall: int) -> list[Finding]:
+    """Report the decisions about waiting records that are open at `wall` (epoch ms). `statuses`: of these."""
+    findings = []
+    for status in statuses:
+        record = status.record
+        assert record is not None, "an open decision is in the log"
+        finished = f"{status.finished} of {plural(status.partitions, 'partition')} finished"
+        settled = f"{plural(status.done, 'record')} settled, {finished}"
+        named = f"decision {status.id} of {record.who} ({record.how}: {what_of(record)}), {ago(wall - record.at)}"
+        text = f"{named}: {settled}"
+        is_old = not record.rate and wall - record.at > SETTLED_WITHIN_MS
+        findings.append(warn(text, hint(f"settle --end {status.id}")) if is_old else ok(text))
+    return findings or [ok("none is open")]
 
 
 def disobeyed(state: ControlState, live: Mapping[str, HoldRecord], wall: int) -> Iterator[Finding]:

@@ -124,7 +124,7 @@ def parked(state: ControlState | None, at: Now) -> list[Finding]:
     findings = list(missing)
     if count := sum(one.parked for one in sums):
         waits = "is parked, and waits" if count == 1 else "are parked, and wait"
-        again = hint("settle --parked --retry-now --why 'repaired'")
+        again = hint("settle --waiting --level parked --retry-now --why repaired")
         look = f"`{hint('retries list --blocked')}` lists them; once the cause is repaired, `{again}` has them tried"
         findings.append(warn(f"{plural(count, 'key')} {waits} until an operator settles the first record", look))
     elif sums:

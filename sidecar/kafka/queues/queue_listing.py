@@ -6,6 +6,7 @@ No group is joined and nothing is committed. What changes meanwhile may be shown
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import Message
@@ -21,6 +22,7 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, unled_text
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import queue_reading_of, to_record
+from reconsume.sidecar.kafka.noted_progress import progress_with_notes
 from reconsume.sidecar.kafka.scan import Bounds, Report, ScanClient, partition_of
 from reconsume.topics.attempt import retry_state_of
 from reconsume.topics.group_rules import number_of
@@ -73,7 +75,7 @@ def read_waiting(
         raise ContractError(f"{names.ordered(policy.topics[0])} is {ABSENT}: `{hint('topics apply')}` creates it")
     is_asked = _asked(names, wanted.ids)
     led = [partition for topic in topics.values() for partition in topic.led if is_asked(partition)]
-    progress = cluster.progress(names.group, led)
+    progress = progress_with_notes(cluster, names, partial(cluster.progress, names.group, led))
     spans = {
         partition: Span(max(span.begin, progress[partition].next if partition in progress else 0), span.end)
         for partition, span in cluster.spans(led).items()

@@ -105,7 +105,8 @@ def test_it_is_about_this_death_alone(call: Call, settle: Call, group: GroupTopi
     plant(group, dead_letter(group, 1, redrives=1))
     assert [row["redrives"] for row in rows(call("list"))] == [1]
     assert actions(call("redrive", "--yes")) == [("redriven", 1), ("dismissed", 1)]
-    assert settle(ident, "--commit", "--why", "x", "--yes").exit_code == 1, "it was redriven"
+    planned = settle(ident, "--commit", "--why", "x", "--dry-run")
+    assert (planned.exit_code, rows(planned)[0]["was"]) == (0, "waiting"), "it was redriven, and is no dead letter now"
 
 
 def test_a_second_time_writes_nothing_and_keeps_the_first_reason(settle: Call, group: GroupTopics) -> None:
@@ -167,7 +168,7 @@ def test_at_ten_thousand_it_is_refused_and_a_purge_makes_room(call: Call, settle
     [
         (["--why", "x"], 2, "by one of --dead-letter, --commit and --retry-now"),
         (["--why", "x", "--commit", "--retry-now"], 2, "by one of --dead-letter"),
-        (["--why", "x", "--retry-now", "--yes"], 1, "waits in no queue of this group"),
+        (["--why", "x", "--retry-now", "--yes"], 1, "does not wait in this group"),
         (["--commit"], 2, "--why"),
         (["--commit", "--why", " "], 2, "printable"),
         (["--commit", "--why", "x" * 2_000], 2, "1000"),

@@ -88,7 +88,7 @@ def decide(
 ) -> str:
     """Write a decision about all that waits in a topic, as a command does that is killed behind its first line."""
     ids = KafkaLogIds(lambda: Connection({"bootstrap.servers": group.bootstrap}, "test"))([topic])
-    log = "-".join(ids[topic])
+    log = ids[topic].topic
     ranges = tuple(DecidedRange(topic, number, log, *span) for number, span in spans(group, topic).items())
     record = DecisionRecord(how, "ann@laptop", "the bug is fixed", int(time.time() * 1000), ranges, rate=rate, key=key)
     write(group, render_decision(record), decision_key(ident))

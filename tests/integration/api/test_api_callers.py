@@ -32,7 +32,7 @@ BUILDERS: Mapping[str, Callable[[], list[Call]]] = {
     "no_pull_routes": lambda: no_pull_routes("push"),
     "retry_routes": lambda: retry_routes(cast(Any, None)),
     "reset_routes": lambda: reset_routes(cast(Any, Topics()), no_store),
-    "settle_routes": lambda: settle_routes(None),
+    "settle_routes": lambda: settle_routes(no_store, ()),
     "view_routes": lambda: view_routes(cast(Any, None)),
     "no_view_routes": no_view_routes,
 }
@@ -53,7 +53,8 @@ CALLS = {
         *("POST /v1/change-invisible", "POST /v1/reconsume-later", "POST /v1/dead-letter"),
     },
     Caller.OPERATOR: {
-        *("POST /v1/holds", "DELETE /v1/holds/{id}", "POST /v1/settle"),
+        *("POST /v1/holds", "DELETE /v1/holds/{id}"),
+        *("POST /v1/settle", "GET /v1/settle/{id}", "DELETE /v1/settle/{id}"),
         *("POST /v1/reset", "GET /v1/reset/{id}"),
     },
 }

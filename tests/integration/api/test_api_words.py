@@ -14,6 +14,7 @@ from reconsume.sidecar.api.holds import hold_routes
 from reconsume.sidecar.api.pull import pull_routes
 from reconsume.sidecar.api.retry import retry_routes
 from reconsume.sidecar.api.settle import settle_routes
+from reconsume.sidecar.dlq.settle_request import SettleRequest
 from reconsume.sidecar.errors import LetterError, RecordError
 from reconsume.topics.outputs import AllowedOutputs
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
@@ -66,8 +67,16 @@ class Leases:
     change = settle
 
 
-def settle(ident: str, how: str, why: str, by: str) -> Any:
-    raise LetterError(f"{ident} cannot be settled so: it is the first")
+class Decisions:
+    """No record can be settled, and no decision is known."""
+
+    def settle(self, request: SettleRequest, **_: bool) -> Any:
+        raise LetterError(f"{request.id} cannot be settled so: it is the first")
+
+    def status(self, decision: str, *_: str) -> Any:
+        raise RecordError(f"there is no decision {decision}")
+
+    end = status
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +85,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str | int]:
     token.write_text(f"{TOKEN}\n")
     calls = [
         *hold_routes(cast(Any, None), lambda: cast(Any, Store()), ("orders",)),
-        *settle_routes(cast(Any, settle)),
+        *settle_routes(lambda: cast(Any, Decisions()), ("orders",)),
         *retry_routes(cast(Any, None)),
         *pull_routes(cast(Any, Leases()), "billing", 1_000, AllowedOutputs(("out",), ())),
     ]

@@ -88,7 +88,7 @@ def test_parked_keys_of_all_instances_warn_with_the_commands_that_list_and_settl
     (one,) = parked(heard(InstanceSums(OLD, parked=2), InstanceSums(OLD, parked=1)), NOW)
     assert one.status is Status.WARN
     assert one.finding.startswith("3 keys are parked, and wait until an operator settles the first record")
-    for command in ("reconsume retries list --blocked", "reconsume settle --parked --retry-now"):
+    for command in ("reconsume retries list --blocked", "reconsume settle --waiting --level parked --retry-now"):
         assert command in one.mend
     (none,) = parked(heard(InstanceSums(OLD)), NOW)
     assert (none.status, none.finding.startswith("no key is parked")) == (Status.OK, True)

@@ -43,11 +43,10 @@ def test_a_sidecar_reads_and_writes_what_its_lanes_do() -> None:
     }
 
 
-def test_an_ordered_sidecar_reads_its_queues_and_what_became_of_what_is_settled() -> None:
+def test_an_ordered_sidecar_reads_and_writes_its_queues() -> None:
     assert words(User.SIDECAR, replace(PUSH, ordered=True)) - words(User.SIDECAR, PUSH) == {
         "READ on topic billing-ORDERED-orders",
         "WRITE on topic billing-ORDERED-orders",
-        "READ on topic billing-RETRY-EVENTS",
     }
 
 

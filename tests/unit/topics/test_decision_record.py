@@ -26,7 +26,7 @@ from reconsume.topics.policy_record import BadRecord, parse_record
 from reconsume.topics.retry_headers import RetryState
 from tests.support.control_log import said
 
-WHERE = DecidedRange("billing-RETRY-10m", 3, "0badcafe-00c0ffee", 120, 4_000)
+WHERE = DecidedRange("billing-RETRY-10m", 3, "00c0ffee", 120, 4_000)
 MANY = DecisionRecord("retry-now", "ann", "fixed", 1_000, (WHERE,), rate="50/s", topic="orders", reason="http-503")
 ONE = DecisionRecord("commit", "ann", "paid", 1_000, (WHERE,), id="orders:3:1024", cycle=1, redrives=2, times=3)
 RULES = GroupRules(Names("billing"), ("orders",), Ladder((10_000,)), (), (10_000, 60_000, 600_000))
