@@ -143,9 +143,9 @@ class Claim:
 
     def withdraw(self) -> None:
         """Say that the query reads no more, within seconds. Safe to call again."""
-        self._ended.set()
         if is_source_process():
             signal.alarm(DEAD_AFTER)  # the system ends the process, whatever a client waits for at its end
+        self._ended.set()
         has_lock = self._lock.acquire(timeout=WITHDRAWN_WITHIN)
         try:
             log, self._log = self._log, None
@@ -211,6 +211,8 @@ class Claim:
         """Withdraw the claim when Spark ends its source's process. A process of another kind is left as it is."""
 
         def end(number: int, _frame: object) -> None:
+            # A second one would run within the first, and wait for a lock that this thread has.
+            signal.signal(number, signal.SIG_IGN)
             self.withdraw()
             os._exit(128 + number)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -152,6 +153,41 @@ def test_a_reader_that_was_killed_keeps_others_out_for_60_s_and_no_longer(group:
     until(is_free, 75.0, "another query may read")
     assert time.monotonic() - began > 50
     assert began - killed < 30
+
+
+AS_SPARK = """
+import os, signal, sys, threading
+from types import SimpleNamespace
+
+sys.modules["__main__"].__spec__ = SimpleNamespace(name="pyspark.sql.streaming.python_streaming_source_runner")
+"""
+AGAIN = """
+notify = threading.Condition.notify_all
+
+
+def asked_again(condition):
+    os.kill(os.getpid(), signal.SIGTERM)
+    notify(condition)
+
+
+threading.Condition.notify_all = asked_again
+"""
+"""Has a process that ends be asked to end once more, while it tells its threads."""
+
+
+def test_a_source_whose_process_is_asked_twice_to_end_withdraws_its_claim(group: GroupTopics, claims: Claims) -> None:
+    program = AS_SPARK + HOLDER.replace("print(", f"{AGAIN}print(")
+    words = [sys.executable, "-c", program, group.bootstrap, group.group]
+    environ = {**os.environ, "PYTHONPATH": python_path()}
+    with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        holder.terminate()
+        try:
+            assert holder.wait(8.0) == 128 + signal.SIGTERM
+        finally:
+            holder.kill()
+    claims().claim_once()  # nobody holds them
 
 
 def test_a_group_without_policy_topic_is_refused_by_its_name(group: GroupTopics) -> None:
