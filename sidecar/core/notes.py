@@ -20,8 +20,9 @@ A lane of which nothing is noted pays one comparison for each batch. Event loop 
 from __future__ import annotations
 
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -58,6 +59,9 @@ REFUSED_FOR_MS = 5_000
 """ms for which nothing is settled early after Kafka has refused notes."""
 
 
+SettledCounts: TypeAlias = Mapping[tuple[str, Partition], int]
+
+
 class NoteKeeper:
     """The notes of one lane's partitions. `topic`: returns the name of the policy topic.
 
@@ -75,8 +79,9 @@ class NoteKeeper:
         topic: Callable[[], str],
         notice: Notice,
     ) -> None:
-        self.decided: Callable[[Sequence[SettledRecord], Partition], Iterable[tuple[bytes, bytes]]] = _nothing_decided
-        """Returns what decisions have done in a partition with these entries, as keys and values of notes."""
+        self.decided: Callable[[SettledCounts, Partition], Iterable[tuple[bytes, bytes]]] = _nothing_decided
+        """Returns what decisions have done in a partition, as keys and values of notes; with how many records a batch
+        settles by each decision in each partition."""
         self.resets_read: Callable[[Partition, PartitionResets | None, Now], None] = _no_resets
         """Takes in the resets of a partition whose notes are read."""
         self._partitions, self._fetching, self._commits, self._room = partitions, fetching, commits, room
@@ -221,8 +226,10 @@ class NoteKeeper:
         self, entries: Sequence[SettledRecord], commits: dict[Partition, PartitionCommit]
     ) -> tuple[Copy, ...]:
         """Return the notes that go with a batch, whose commits get a `unique` where they have some."""
-        early = defaultdict[Partition, list[int]](list)
+        early, counts = defaultdict[Partition, list[int]](list), Counter[tuple[str, Partition]]()
         for entry in entries:
+            if entry.settled_by:
+                counts[entry.settled_by, entry.record.source] += 1
             if entry.is_early:
                 early[entry.record.source].append(entry.record.offset)
         topic, notes = self._topic(), list[Copy]()
@@ -233,7 +240,7 @@ class NoteKeeper:
                 own.append((reset_key(source), render_resets(share.resets)))
             if early or not self.is_refused:  # what is early cannot go without its note
                 own += self._chunks_of(partition, early.get(source, ()), share.progress.next)
-                own += self.decided(entries, source)
+                own += self.decided(counts, source)
             if own:
                 unique = f"{zlib.crc32(b''.join(part or b'' for one in own for part in one)):08x}"
                 commits[source] = share._replace(progress=replace(share.progress, unique=unique))
@@ -295,7 +302,7 @@ def _nothing_forgotten(source: Partition, offset: int) -> None:
     pass
 
 
-def _nothing_decided(entries: Sequence[SettledRecord], source: Partition) -> Iterable[tuple[bytes, bytes]]:
+def _nothing_decided(counts: SettledCounts, source: Partition) -> Iterable[tuple[bytes, bytes]]:
     return ()
 
 

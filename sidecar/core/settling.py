@@ -31,14 +31,14 @@ comparison for each record and call. Event loop alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from reconsume.sidecar.core.commit_batch import CommitResult, SettledRecord
 from reconsume.sidecar.core.decisions import ByHand, Decisions, Ruled, ruled_by_hand
 from reconsume.sidecar.core.hold_gate import BY_DECISION, HoldGate
 from reconsume.sidecar.core.invariant import ensure
-from reconsume.sidecar.core.notes import NoteKeeper
+from reconsume.sidecar.core.notes import NoteKeeper, coming_bytes
 from reconsume.sidecar.core.outbox import BATCH_MAX
 from reconsume.sidecar.core.ownership import Machines
 from reconsume.sidecar.core.partition import AWAY, BEHIND, KEPT, OUT, READY, SETTLED, Entry, PartitionState
@@ -127,6 +127,8 @@ class Settling:
         """The epochs of partitions in which it is read what earlier owners have done."""
         self._scanning: tuple[OpenDecision, Partition, int] | None = None
         """The scan that is awaited: for which decision, in which partition, and that one's epoch."""
+        self._early_room = 0
+        """Bytes of records that may be settled early, of the scan that is taken in."""
         self._in_batch: list[OpenPart] = []
         """The parts that the batch in flight notes."""
         self._work: list[tuple[OpenDecision, PartitionState, OpenPart]] | None = None
@@ -271,6 +273,8 @@ class Settling:
         self._decisions.write(partition, record, ruled.decision, now, settled_by=ruled.by)
 
     def _take_token(self, one: OpenDecision, now: Now) -> None:
+        if not one.record.rate:
+            return
         owned = sum(source in self._machines.partitions and not part.is_finished for source, part in one.parts.items())
         one.take_token(now.steady_ms, owned)
 
@@ -331,6 +335,8 @@ class Settling:
             return
         if part.scanned != scanned.begin or part.is_finished:
             return
+        coming = sum(map(coming_bytes, self._machines.partitions.values()))
+        self._early_room = max(1, self._machines.room.room // EARLY_SHARE) - coming
         for record in scanned.records:
             if record.offset >= part.span.end:
                 break
@@ -364,7 +370,8 @@ class Settling:
             return self._settle_in_queue(one, part, partition, record, now)
         if entry is not None:
             self._settle_begun(partition, entry, record, self._ruled(one, record, now), now)
-        elif self._may_settle_early(partition):
+        elif self._early_room > 0 and self._notes.may_settle_early(partition):
+            self._early_room -= record.weight
             self._settle_early(partition, record, self._ruled(one, record, now), now)
         else:
             return False
@@ -387,16 +394,6 @@ class Settling:
     def _is_marked(partition: PartitionState, record: Record) -> bool:
         """Return whether a record is about to be delivered alone, as soon as Kafka knows that."""
         return partition.suspicion is not None and partition.suspicion.mark == record.offset
-
-    def _may_settle_early(self, partition: PartitionState) -> bool:
-        coming = sum(
-            record.weight
-            for one in self._machines.partitions.values()
-            if one.offsets.notes is not None
-            for record in one.offsets.notes.coming.values()
-        )
-        most = self._machines.room.room // EARLY_SHARE
-        return coming < max(1, most) and self._notes.may_settle_early(partition)
 
     def _settle_early(self, partition: PartitionState, record: Record, ruled: Ruled, now: Now) -> None:
         """Settle a record that has not begun."""
@@ -455,11 +452,13 @@ class Settling:
                 part.scanned = min(part.scanned, offset)
                 part.later_ms = 0
 
-    def _done_notes(self, entries: Sequence[SettledRecord], source: Partition) -> Iterator[tuple[bytes, bytes]]:
+    def _done_notes(
+        self, counts: Mapping[tuple[str, Partition], int], source: Partition
+    ) -> Iterator[tuple[bytes, bytes]]:
         """Yield what goes with a batch of what decisions have done in a partition."""
         partition = self._machines.partitions[source]
         for one in self.open.values():
-            more = sum(entry.settled_by == one.ident and entry.record.source == source for entry in entries)
+            more = counts.get((one.ident, source), 0)
             part = one.parts.get(source)
             if part is None and more:
                 part = one.parts[source] = OpenPart(DecidedRange(*source, "", 0, 0), 0, is_finished=True, is_known=True)
@@ -467,8 +466,8 @@ class Settling:
                 self._in_batch.append(part)
                 scanned, log = min((part.scanned, *part.awaited)), partition.commit.progress.log
                 ident = "" if log is None else log.topic
-                counts = part.done + more, part.without_effect, part.is_finished
-                yield done_key(one.ident, source), render_note(DoneNote(ident, scanned, *counts, one.record.at))
+                said = part.done + more, part.without_effect, part.is_finished
+                yield done_key(one.ident, source), render_note(DoneNote(ident, scanned, *said, one.record.at))
 
     def batch_ended(self, result: CommitResult) -> None:
         """Count what a batch has settled."""

@@ -24,7 +24,7 @@ def waiting(offset: int, due_at: int = WALL + 60_000, key: bytes | None = b"k") 
 
 
 def decision(how: str, rate: str = "", **more: object) -> DecisionRecord:
-    ranges = (DecidedRange(*SOURCE, "-".join(LOG), 0, 100),)
+    ranges = (DecidedRange(*SOURCE, LOG.topic, 0, 100),)
     return DecisionRecord(how, "ann", "seen", WALL, ranges, rate=rate, **more)  # type: ignore[arg-type]
 
 
