@@ -452,7 +452,10 @@ class MovePosition:
         expect_movable(self._settings)
         expect_no_query(state := self._store.state(), now_ms)
         basis = self._store.basis(wish)
-        moved = tuple(one for one in basis.partitions if one.direction is not Direction.NONE)
+        # Deliveries of the last second are not committed yet: only where the log ends there is certainly nothing to do.
+        moved = tuple(
+            one for one in basis.partitions if one.direction is not Direction.NONE or one.position < one.span.end
+        )
         self._basis = basis._replace(partitions=moved)
         if full := [one.number for one in moved if one.is_full(now_ms)]:
             raise ContractError(
@@ -474,7 +477,7 @@ class MovePosition:
         if forth:
             skipped = sum(one.skipped for one in forth)
             parts.append(f"skip at most {plural(skipped, 'record')} of {plural(len(forth), 'partition')}")
-        return f"Move {self._wish.topic} to {self._wish.to.text}: {', and '.join(parts)}?"
+        return f"Move {self._wish.topic} to {self._wish.to.text}: {', and '.join(parts) or 'what has begun since'}?"
 
     def _remarks(self, state: ControlState, moved: Sequence[PartitionNow]) -> list[str]:
         remarks = [
