@@ -24,7 +24,7 @@ from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
-from reconsume.sidecar.group_policy.position_reset import MovePosition, PositionStore, ResetWish, read_target
+from reconsume.sidecar.group_policy.position_reset import MovePosition, PositionStore, WantedReset, read_target
 from reconsume.sidecar.operation import no_report
 
 GROUP, TOPIC, PORT = "reset-bench", "reset-bench-orders", 23_000
@@ -79,8 +79,8 @@ def measure(bootstrap: str, records: int) -> None:
     try:
         await_true(has_started, "the sidecar has started")
         store = PositionStore(settings.kafka, settings.names)
-        wish = ResetWish(TOPIC, None, read_target("earliest", wall()), "a benchmark", "benchmarks")
-        operation, began = MovePosition(store, settings, wish), time.monotonic()
+        wanted = WantedReset(TOPIC, None, read_target("earliest", wall()), "a benchmark", "benchmarks")
+        operation, began = MovePosition(store, settings, wanted), time.monotonic()
         plan = operation.plan(no_report)
         planned = time.monotonic()
         print(f"plan of {records} records: {planned - began:.2f} s ({plan.question})")

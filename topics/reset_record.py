@@ -19,9 +19,9 @@ from reconsume.topics.hold_record import IDENT, LONGEST_NAME, LONGEST_TOPIC, LON
 
 RESET = b"reset/"
 """The prefix of the key of a request, before its id."""
-MOST_RESETS, MOST_PARTS_KEPT = 100, 4_000
+MOST_RESETS, MOST_TARGETS_KEPT = 100, 4_000
 """Requests that are kept, the newest ones, and the partitions that they name together."""
-MOST_PARTS = 1_000
+MOST_TARGETS = 1_000
 """Partitions of a request, each of some 30 bytes: a value has 64 KiB at most."""
 CARRIED_OUT_WITHIN_MS = 3_600_000
 """ms after which a request that was not carried out has no effect any more."""
@@ -29,7 +29,7 @@ CARRIED_OUT_WITHIN_MS = 3_600_000
 Long: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-class ResetPart(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
+class ResetTarget(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
     """What a reset wants of one partition.
 
     `target`: the offset from which on records are delivered. `based_on`: the id of the last reset that was carried out
@@ -51,7 +51,7 @@ class ResetRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     topic: Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TOPIC)]
     id: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-    parts: Annotated[tuple[ResetPart, ...], msgspec.Meta(min_length=1, max_length=MOST_PARTS)]
+    targets: Annotated[tuple[ResetTarget, ...], msgspec.Meta(min_length=1, max_length=MOST_TARGETS)]
     who: Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
     why: Annotated[str, msgspec.Meta(max_length=LONGEST_WHY)]
     at: Long
@@ -59,11 +59,11 @@ class ResetRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     skips: bool = False
     v: int = msgspec.field(default_factory=lambda: 1)  # a default would be omitted
 
-    def part_of(self, topic: str, partition: int) -> ResetPart | None:
+    def target_of(self, topic: str, partition: int) -> ResetTarget | None:
         """Return what it wants of a partition; None if nothing."""
         if topic != self.topic:
             return None
-        return next((part for part in self.parts if part.partition == partition), None)
+        return next((one for one in self.targets if one.partition == partition), None)
 
     def is_over(self, now_ms: int) -> bool:
         """Whether it is too old to be carried out. `now_ms`: by the clock of the log."""
@@ -107,6 +107,6 @@ def read_reset(key: bytes, value: bytes | None) -> ResetHeard | str:
         return versions.sentence(record.v)
     if not all(text.isprintable() for text in (record.topic, record.who, record.why, record.to)):
         return f"reset {ident} has text that cannot be printed"
-    if len({part.partition for part in record.parts}) < len(record.parts):
+    if len({one.partition for one in record.targets}) < len(record.targets):
         return f"reset {ident} names a partition twice"
     return ResetHeard(ident, record)

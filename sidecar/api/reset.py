@@ -54,13 +54,13 @@ class ResetCalls:
         number = None if fields["partition"] is None else fields.whole("partition", 0, LARGEST_PARTITION, 0)
         why, who = text_of(fields, "why", LONGEST_WHY) or "", author_of(request)
         # Not loaded before it is needed, as the clients of Kafka: both use memory.
-        from reconsume.sidecar.group_policy.position_reset import FORMS, MovePosition, ResetWish, read_target
+        from reconsume.sidecar.group_policy.position_reset import FORMS, MovePosition, WantedReset, read_target
 
         try:
-            wish = ResetWish(topic, number, read_target(to or "", wall()), why, who)
+            wanted = WantedReset(topic, number, read_target(to or "", wall()), why, who)
         except ContractError:
             raise RefusedError(f"to must be {FORMS}, not in the future.") from None
-        return await self._threads(lambda: _moved(MovePosition(self._store(), self._settings, wish), dry_run=dry_run))
+        return await self._threads(lambda: _moved(MovePosition(self._store(), self._settings, wanted), dry_run=dry_run))
 
     async def show(self, request: Request) -> Response:
         """Return what became of a reset."""

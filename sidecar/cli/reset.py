@@ -73,7 +73,7 @@ def reset(
         FollowReset,
         MovePosition,
         PositionStore,
-        ResetWish,
+        WantedReset,
         read_target,
     )
     from reconsume.sidecar.group_policy.skipped_records import SkippedRecords
@@ -86,11 +86,11 @@ def reset(
         operation, recorder, yes = FollowReset(store, follow or "", skipped), Unrecorded(), True
     else:
         try:
-            wish = ResetWish(topic, partition, read_target(to, wall()), why, by)
+            wanted = WantedReset(topic, partition, read_target(to, wall()), why, by)
         except ContractError as fault:
             raise typer.BadParameter(f"--to: {fault}") from None
         operation, recorder = (
-            MovePosition(store, settings, wish, talk, skipped),
+            MovePosition(store, settings, wanted, talk, skipped),
             ActionStore(settings.kafka, settings.names, talk),
         )
     return carry_out(options, operation, by, recorder, yes=yes, dry_run=dry_run, goes_on=True)

@@ -1,6 +1,6 @@
 """Move a group's position in a topic while the group runs, as an operation (contract 10.11): plan, request, follow.
 
-The command, the API and the dashboard's form build a `ResetWish` and carry out a `MovePosition`:
+The command, the API and the dashboard's form build a `WantedReset` and carry out a `MovePosition`:
 
 1. `plan` asks Kafka for watermarks, offsets by time, progress and what owners have noted of earlier resets. No record
    is read, so a plan for millions takes as long as one for ten. It counts offsets, which are upper bounds of records.
@@ -40,7 +40,7 @@ from reconsume.topics.names import Names
 from reconsume.topics.owner_notes import PARTITION as OWNERS_PARTITION
 from reconsume.topics.partition import Partition
 from reconsume.topics.position_ranges import MOST_RANGES, PartitionResets, ResetRange, topic_digest
-from reconsume.topics.reset_record import MOST_PARTS, ResetPart, ResetRequest, render_reset, reset_key
+from reconsume.topics.reset_record import MOST_TARGETS, ResetRequest, ResetTarget, render_reset, reset_key
 
 CLIENT = "reconsume-reset"
 LOOK_EVERY_S = 0.5
@@ -90,7 +90,7 @@ def read_target(text: str, now_ms: int) -> Target:
     return Target(text, at=max(0, at))
 
 
-class ResetWish(NamedTuple):
+class WantedReset(NamedTuple):
     """What somebody asks for. `partition`: one partition; None: all."""
 
     topic: str
@@ -136,7 +136,7 @@ class PartitionNow(NamedTuple):
         return Direction.FORTH if self.target > self.position else Direction.NONE
 
     @property
-    def again(self) -> int:
+    def redelivered(self) -> int:
         """The offsets that are delivered again, of which deliveries in flight may add some."""
         return self.begun - self.target if self.direction is Direction.BACK else 0
 
@@ -149,7 +149,7 @@ class PartitionNow(NamedTuple):
         return self.target - self.position - len(done)
 
     @property
-    def left(self) -> int:
+    def undelivered(self) -> int:
         """The offsets of an earlier reset's range that were not delivered yet."""
         end = max((one.end for one in self.ranges), default=0)
         return max(0, end - self.position)
@@ -179,9 +179,9 @@ class PartitionNow(NamedTuple):
             "direction": str(self.direction),
             "position": self.position,
             "target": self.target,
-            "again_at_most": self.again,
+            "again_at_most": self.redelivered,
             "skipped_at_most": self.skipped,
-            "left_of_earlier": self.left,
+            "left_of_earlier": self.undelivered,
             "log": f"{self.span.begin}–{self.span.end}",
         }
 
@@ -198,7 +198,7 @@ class ResetBasis(NamedTuple):
         return self.topic_id != now.topic_id or any(lasts.get(one.number) != one.last for one in self.partitions)
 
 
-class PartState(enum.StrEnum):
+class TargetState(enum.StrEnum):
     """What became of a reset in one partition."""
 
     WAITING = "waiting"
@@ -214,16 +214,16 @@ class ResetProgress(NamedTuple):
 
     ident: str
     request: ResetRequest
-    states: Mapping[int, PartState]
-    again: Mapping[int, int] = {}
+    states: Mapping[int, TargetState]
+    redelivered: Mapping[int, int] = {}
     skipped: Mapping[int, tuple[tuple[int, int], ...]] = {}
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more will become of it."""
-        return PartState.WAITING not in self.states.values()
+        return TargetState.WAITING not in self.states.values()
 
-    def count(self, state: PartState) -> int:
+    def count(self, state: TargetState) -> int:
         """Return how many partitions are in a state."""
         return sum(one is state for one in self.states.values())
 
@@ -231,13 +231,13 @@ class ResetProgress(NamedTuple):
         """Return a row for each partition."""
         return [
             {
-                "partition": part.partition,
-                "target": part.target,
-                "state": str(self.states[part.partition]),
-                "again_at_most": self.again.get(part.partition, 0),
-                "skipped_at_most": sum(end - begin for begin, end in self.skipped.get(part.partition, ())),
+                "partition": wanted_target.partition,
+                "target": wanted_target.target,
+                "state": str(self.states[wanted_target.partition]),
+                "again_at_most": self.redelivered.get(wanted_target.partition, 0),
+                "skipped_at_most": sum(end - begin for begin, end in self.skipped.get(wanted_target.partition, ())),
             }
-            for part in self.request.parts
+            for wanted_target in self.request.targets
         ]
 
 
@@ -263,27 +263,29 @@ class PositionStore:
 
         Raises ContractError if the topic does not exist or the brokers have no ids of topics.
         """
-        found = self.cluster.existing([topic]).get(topic)
-        if found is None:
+        described = self.cluster.existing([topic]).get(topic)
+        if described is None:
             raise ContractError(absent([topic]))
-        if found.id in ("", NO_ID):
+        if described.id in ("", NO_ID):
             raise ContractError("the brokers have no ids of topics (Kafka 2.8 and later do), which a reset needs")
-        return topic_digest(found.id), found.partitions
+        return topic_digest(described.id), described.partitions
 
-    def basis(self, wish: ResetWish) -> ResetBasis:
+    def basis(self, wanted: WantedReset) -> ResetBasis:
         """Return what Kafka says of the partitions now. Raises ContractError, with a sentence, and BrokerError."""
-        topic_id, count = self.topic_id(wish.topic)
-        if wish.partition is not None and wish.partition >= count:
-            raise ContractError(f"{wish.topic} has no partition {wish.partition}: it has {plural(count, 'partition')}")
-        if wish.to.offset is not None and wish.partition is None and count > 1:
+        topic_id, count = self.topic_id(wanted.topic)
+        if wanted.partition is not None and wanted.partition >= count:
+            raise ContractError(
+                f"{wanted.topic} has no partition {wanted.partition}: it has {plural(count, 'partition')}"
+            )
+        if wanted.to.offset is not None and wanted.partition is None and count > 1:
             raise ContractError("an offset means one partition: name it by --partition")
-        numbers = range(count) if wish.partition is None else [wish.partition]
-        if len(numbers) > MOST_PARTS:
-            raise ContractError(f"a reset moves {MOST_PARTS} partitions at most: name one by --partition")
-        sources = [Partition(wish.topic, number) for number in numbers]
+        numbers = range(count) if wanted.partition is None else [wanted.partition]
+        if len(numbers) > MOST_TARGETS:
+            raise ContractError(f"a reset moves {MOST_TARGETS} partitions at most: name one by --partition")
+        sources = [Partition(wanted.topic, number) for number in numbers]
         progress = self.cluster.progress(self._names.group, sources)
         spans = self.cluster.spans(sources, committed=False)
-        targets = self._targets(wish.to, spans)
+        targets = self._targets(wanted.to, spans)
         self._resets.read_on()
         return ResetBasis(
             topic_id,
@@ -342,27 +344,30 @@ class PositionStore:
     def progress_of(self, ident: str, request: ResetRequest) -> ResetProgress:
         """Return what became of a request. Raises BrokerError."""
         self._resets.read_on()
-        found = self.cluster.existing([request.topic]).get(request.topic)
-        is_same = found is not None and topic_digest(found.id) == request.id
-        is_late, states = request.is_over(wall()), dict[int, PartState]()
-        again, skipped = dict[int, int](), dict[int, tuple[tuple[int, int], ...]]()
-        for part in request.parts:
-            number, known = part.partition, self._note(Partition(request.topic, part.partition), request.id)
+        described = self.cluster.existing([request.topic]).get(request.topic)
+        is_same = described is not None and topic_digest(described.id) == request.id
+        is_late, states = request.is_over(wall()), dict[int, TargetState]()
+        redelivered, skipped = dict[int, int](), dict[int, tuple[tuple[int, int], ...]]()
+        for wanted_target in request.targets:
+            number, known = (
+                wanted_target.partition,
+                self._note(Partition(request.topic, wanted_target.partition), request.id),
+            )
             if known is not None and ident in known.resets:
-                states[number] = PartState.DONE
+                states[number] = TargetState.DONE
                 if known.last_reset == ident:
                     skipped[number] = known.skipped
                     newest = known.ranges[-1] if known.ranges and not known.skipped else None
-                    again[number] = (
-                        newest.end - newest.start if newest is not None and newest.start == part.target else 0
+                    redelivered[number] = (
+                        newest.end - newest.start if newest is not None and newest.start == wanted_target.target else 0
                     )
             elif not is_same:
-                states[number] = PartState.RECREATED
-            elif ("" if known is None else known.last_reset) != part.based_on:
-                states[number] = PartState.OVERTAKEN
+                states[number] = TargetState.RECREATED
+            elif ("" if known is None else known.last_reset) != wanted_target.based_on:
+                states[number] = TargetState.OVERTAKEN
             else:
-                states[number] = PartState.TOO_LATE if is_late else PartState.WAITING
-        return ResetProgress(ident, request, states, again, skipped)
+                states[number] = TargetState.TOO_LATE if is_late else TargetState.WAITING
+        return ResetProgress(ident, request, states, redelivered, skipped)
 
     def follow(
         self, reached: ResetProgress, export: SkippedExport | None, report: Report, stop: threading.Event
@@ -373,7 +378,7 @@ class PositionStore:
         """
         while True:
             reached = self.progress_of(reached.ident, reached.request)
-            report(len(reached.states) - reached.count(PartState.WAITING), len(reached.states))
+            report(len(reached.states) - reached.count(TargetState.WAITING), len(reached.states))
             if reached.is_over or stop.wait(LOOK_EVERY_S):
                 break
         if export is not None and reached.is_over and not stop.is_set():
@@ -423,35 +428,35 @@ class MovePosition:
         self,
         store: PositionStore,
         settings: Settings,
-        wish: ResetWish,
+        wanted: WantedReset,
         say: Callable[[str], None] = lambda _line: None,
         export: SkippedExport | None = None,
     ) -> None:
-        self._store, self._settings, self._wish, self._say, self._export = store, settings, wish, say, export
+        self._store, self._settings, self._wanted, self._say, self._export = store, settings, wanted, say, export
         self._basis: ResetBasis | None = None
         self.reached: ResetProgress | None = None
-        self.why = wish.why
+        self.why = wanted.why
 
     @property
     def what(self) -> str:
         """What is moved, and to where; once it is written with the id."""
-        of = "" if self._wish.partition is None else f"[{self._wish.partition}]"
-        moved = f"{self._wish.topic}{of} to {self._wish.to.text}"
+        of = "" if self._wanted.partition is None else f"[{self._wanted.partition}]"
+        moved = f"{self._wanted.topic}{of} to {self._wanted.to.text}"
         return moved if self.reached is None else f"{self.reached.ident} {moved}"
 
     @property
     def changed(self) -> int:
         """How many partitions were moved."""
-        return 0 if self.reached is None else self.reached.count(PartState.DONE)
+        return 0 if self.reached is None else self.reached.count(TargetState.DONE)
 
     def plan(self, _report: Report) -> Plan:
         """Ask Kafka where the positions are, and where they would be. Raises ContractError, with a sentence."""
-        wish, now_ms = self._wish, wall()
-        if wish.topic not in self._settings.topic_names:
-            raise ContractError(not_ours(wish.topic, self._settings.topic_names))
+        wanted, now_ms = self._wanted, wall()
+        if wanted.topic not in self._settings.topic_names:
+            raise ContractError(not_ours(wanted.topic, self._settings.topic_names))
         expect_movable(self._settings)
         expect_no_query(state := self._store.state(), now_ms)
-        basis = self._store.basis(wish)
+        basis = self._store.basis(wanted)
         # Deliveries of the last second are not committed yet: only where the log ends there is certainly nothing to do.
         moved = tuple(
             one for one in basis.partitions if one.direction is not Direction.NONE or one.position < one.span.end
@@ -459,7 +464,7 @@ class MovePosition:
         self._basis = basis._replace(partitions=moved)
         if full := [one.number for one in moved if one.is_full(now_ms)]:
             raise ContractError(
-                f"partition {full[0]} of {wish.topic} has {MOST_RANGES} ranges of earlier resets, and no room for "
+                f"partition {full[0]} of {wanted.topic} has {MOST_RANGES} ranges of earlier resets, and no room for "
                 "another: a range ends when its records have left the topic, or lies inside a later one"
             )
         rows = [one.row() for one in basis.partitions]
@@ -470,14 +475,15 @@ class MovePosition:
     def _question(self, moved: Sequence[PartitionNow]) -> str:
         back = [one for one in moved if one.direction is Direction.BACK]
         forth = [one for one in moved if one.direction is Direction.FORTH]
-        parts = []
+        effects = []
         if back:
-            again = sum(one.again for one in back)
-            parts.append(f"deliver at most {plural(again, 'record')} of {plural(len(back), 'partition')} again")
+            redelivered = sum(one.redelivered for one in back)
+            effects.append(f"deliver at most {plural(redelivered, 'record')} of {plural(len(back), 'partition')} again")
         if forth:
             skipped = sum(one.skipped for one in forth)
-            parts.append(f"skip at most {plural(skipped, 'record')} of {plural(len(forth), 'partition')}")
-        return f"Move {self._wish.topic} to {self._wish.to.text}: {', and '.join(parts) or 'what has begun since'}?"
+            effects.append(f"skip at most {plural(skipped, 'record')} of {plural(len(forth), 'partition')}")
+        text = ", and ".join(effects) or "what has begun since"
+        return f"Move {self._wanted.topic} to {self._wanted.to.text}: {text}?"
 
     def _remarks(self, state: ControlState, moved: Sequence[PartitionNow]) -> list[str]:
         remarks = [
@@ -490,10 +496,14 @@ class MovePosition:
                 "delivery, and their dead letters stay, superseded: no redrive takes them",
                 "fresh records of these partitions come behind the records that are delivered again",
             ]
-        if (left := sum(one.left for one in moved)) and self._wish.to.text == LATEST:
-            remarks.append(f"warning: at most {plural(left, 'record')} of an earlier reset are skipped, undelivered")
-        elif left:
-            remarks.append(f"at most {plural(left, 'record')} of an earlier reset are not delivered yet, and will be")
+        if undelivered := sum(one.undelivered for one in moved):
+            records = f"at most {plural(undelivered, 'record')} of an earlier reset"
+            is_latest = self._wanted.to.text == LATEST
+            remarks.append(
+                f"warning: {records} are skipped, undelivered"
+                if is_latest
+                else f"{records} are not delivered yet, and will be"
+            )
         if any(one.direction is Direction.FORTH for one in moved) and self._export is None:
             remarks.append("--export FILE writes the records that are skipped")
         if not self._store.live_instances(state):
@@ -511,17 +521,17 @@ class MovePosition:
     def write(self) -> None:
         """Write the request, and follow nothing. Raises as `run` does."""
         assert self._basis is not None, "it was planned"
-        store, wish, basis = self._store, self._wish, self._basis
-        if basis.has_changed(store.basis(wish)):
+        store, wanted, basis = self._store, self._wanted, self._basis
+        if basis.has_changed(store.basis(wanted)):
             text = "another reset was carried out, or the topic was recreated, since this plan was made"
             raise ContractError(f"{text}: nothing was written; run the command again")
-        parts = tuple(ResetPart(one.number, one.target, one.last) for one in basis.partitions)
-        to, is_latest = wish.to.text[:64], wish.to.text == LATEST
-        request = ResetRequest(wish.topic, basis.topic_id, parts, wish.who, wish.why, wall(), to, is_latest)
+        targets = tuple(ResetTarget(one.number, one.target, one.last) for one in basis.partitions)
+        to, is_latest = wanted.to.text[:64], wanted.to.text == LATEST
+        request = ResetRequest(wanted.topic, basis.topic_id, targets, wanted.who, wanted.why, wall(), to, is_latest)
         ident, request = store.write(request)
-        states = dict.fromkeys((part.partition for part in parts), PartState.WAITING)
+        states = dict.fromkeys((wanted_target.partition for wanted_target in targets), TargetState.WAITING)
         self.reached = ResetProgress(ident, request, states)
-        self._say(f"{ident} is written: the owners move {plural(len(parts), 'partition')}")
+        self._say(f"{ident} is written: the owners move {plural(len(targets), 'partition')}")
 
     @property
     def written(self) -> ResetProgress:
@@ -566,9 +576,9 @@ class FollowReset:
 
 def outcome_of(reached: ResetProgress, export: SkippedExport | None) -> Outcome:
     """Return what became of a reset, and of the export of what it has skipped."""
-    moved, waiting = reached.count(PartState.DONE), reached.count(PartState.WAITING)
+    moved, waiting = reached.count(TargetState.DONE), reached.count(TargetState.WAITING)
     sentences = [f"moved {moved} of {plural(len(reached.states), 'partition')}"]
-    for state in (PartState.OVERTAKEN, PartState.RECREATED, PartState.TOO_LATE):
+    for state in (TargetState.OVERTAKEN, TargetState.RECREATED, TargetState.TOO_LATE):
         if count := reached.count(state):
             sentences.append(f"{plural(count, 'partition')} not moved: {state}")
     if waiting:

@@ -50,7 +50,7 @@ def orders_of(requests: Mapping[str, ResetRequest], now_ms: int) -> Iterator[Res
         if request.is_over(now_ms):
             continue
         until_ms = request.at + CARRIED_OUT_WITHIN_MS
-        for wanted in request.parts:
+        for wanted in request.targets:
             source = Partition(request.topic, wanted.partition)
             yield ResetOrder(
                 source, ident, request.id, wanted.target, wanted.based_on, until_ms, skips_all=request.skips

@@ -17,7 +17,7 @@ from pathlib import Path
 from reconsume.sidecar.core.offset_ranges import OffsetRanges
 from reconsume.sidecar.core.record import Record
 from reconsume.sidecar.files import open_private
-from reconsume.sidecar.group_policy.position_reset import CLIENT, PartState, ResetProgress
+from reconsume.sidecar.group_policy.position_reset import CLIENT, ResetProgress, TargetState
 from reconsume.sidecar.kafka.admin.descriptions import Span
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
@@ -67,7 +67,7 @@ class SkippedRecords:
         unknown = [
             number
             for number, state in reached.states.items()
-            if state is PartState.DONE and number not in reached.skipped
+            if state is TargetState.DONE and number not in reached.skipped
         ]
         if unknown:
             self.is_complete = False

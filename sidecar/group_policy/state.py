@@ -57,7 +57,7 @@ from reconsume.topics.policy_record import (
     fault_of_settlement,
     parse_record,
 )
-from reconsume.topics.reset_record import MOST_PARTS_KEPT, MOST_RESETS, RESET, ResetHeard, ResetRequest
+from reconsume.topics.reset_record import MOST_RESETS, MOST_TARGETS_KEPT, RESET, ResetHeard, ResetRequest
 
 MOST_INSTANCES, MOST_BYTES = 4_096, 2 * 1024 * 1024
 """Instances that are kept, and bytes of their heartbeats or of policies. Parsed they take about twenty times as much at
@@ -460,7 +460,8 @@ class ControlState:
         if record is not None:
             self.resets[ident] = replace(record, at=at)
             while (
-                len(self.resets) > MOST_RESETS or sum(len(one.parts) for one in self.resets.values()) > MOST_PARTS_KEPT
+                len(self.resets) > MOST_RESETS
+                or sum(len(one.targets) for one in self.resets.values()) > MOST_TARGETS_KEPT
             ):
                 del self.resets[next(iter(self.resets))]
 

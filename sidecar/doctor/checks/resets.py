@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from reconsume.sidecar.doctor.checks.progress import has_records
 from reconsume.sidecar.doctor.findings import Finding, listed, not_checked, ok, warn
-from reconsume.sidecar.group_policy.position_reset import PartState, PositionStore
+from reconsume.sidecar.group_policy.position_reset import PositionStore, TargetState
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -58,10 +58,10 @@ def open_resets(store: PositionStore, state: ControlState, wall: int) -> Iterato
             continue
         reached = store.progress_of(ident, request)
         what = f"reset {ident} of {request.topic} to {printable(request.to)}, by {printable(request.who)}"
-        if late := reached.count(PartState.TOO_LATE):
+        if late := reached.count(TargetState.TOO_LATE):
             text = f"{what}, was not carried out in {plural(late, 'partition')} within 1h, and has no effect there"
             yield warn(text, f"{hint('reset')} it again once instances own them")
-        elif waiting := reached.count(PartState.WAITING):
+        elif waiting := reached.count(TargetState.WAITING):
             text = f"{what}, waits for the owners of {plural(waiting, 'partition')} since {ago(wall - request.at)}"
             is_slow = wall - request.at > SOON_MS
             yield warn(text, f"{hint('instances')} shows who owns what") if is_slow else ok(text)

@@ -30,7 +30,7 @@ from reconsume.topics.names import Kind
 from reconsume.topics.ownership import key_of
 from reconsume.topics.policy_record import QueryTold, SubscriptionRecord, render_record
 from reconsume.topics.position_ranges import PartitionResets, ResetRange
-from reconsume.topics.reset_record import ResetPart, ResetRequest, render_reset
+from reconsume.topics.reset_record import ResetRequest, ResetTarget, render_reset
 from reconsume.topics.reset_record import reset_key as request_key
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
@@ -126,7 +126,7 @@ def test_a_dry_run_says_where_each_position_goes_and_writes_nothing(group: Group
 def test_a_reset_is_done_when_the_note_of_each_partition_names_it(group: GroupTopics, tmp_path: Path) -> None:
     def carry_out(ident: str, request: ResetRequest) -> None:
         assert (request.topic, request.id, request.who, request.why) == (group.main, topic_id(group), "ann", "a bug")
-        for part in request.parts:
+        for part in request.targets:
             moved = ResetRange(part.target, 13, 1, 1)
             note_resets(group, part.partition, PartitionResets(request.id, 1, (moved,), (ident,)))
 
@@ -178,7 +178,7 @@ def test_the_next_reset_is_based_on_the_one_before(group: GroupTopics, tmp_path:
     note_resets(group, 0, PartitionResets(topic_id(group), 1, (ResetRange(0, 18, 1, 1),), ("first",)))
 
     def carry_out(ident: str, request: ResetRequest) -> None:
-        assert [part.based_on for part in request.parts] == ["first"]
+        assert [part.based_on for part in request.targets] == ["first"]
         note_resets(group, 0, PartitionResets(request.id, 2, (ResetRange(3, 18, 2, 2),), ("first", ident)))
 
     words = ("reset", "--topic", group.main, "--partition", "0", "--to", "3")
@@ -360,7 +360,7 @@ def load_group(group: GroupTopics) -> Settings:
 def test_doctor_names_a_reset_that_waits_and_one_that_has_no_effect_any_more(group: GroupTopics) -> None:
     now = wall()
     assert found(group, now) == [("ok", "no reset waits")]
-    part = ResetPart(0, 4)
+    part = ResetTarget(0, 4)
     request = ResetRequest(group.main, topic_id(group), (part,), "ann", "", now, "2h")
     ControlLog({"bootstrap.servers": group.bootstrap}, group.names).write({request_key("r1"): render_reset(request)})
     ((status, waits),) = found(group, wall())

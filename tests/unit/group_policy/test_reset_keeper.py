@@ -6,10 +6,10 @@ from reconsume.sidecar.core.position_reset import ResetOrder
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.group_policy.reset_keeper import ResetKeeper
 from reconsume.topics.position_ranges import PartitionResets, ResetNote, Resets
-from reconsume.topics.reset_record import CARRIED_OUT_WITHIN_MS, ResetPart, ResetRequest
+from reconsume.topics.reset_record import CARRIED_OUT_WITHIN_MS, ResetRequest, ResetTarget
 
 ORDERS = Partition("orders", 2)
-REQUEST = ResetRequest("orders", "t1", (ResetPart(2, 70, "r0"),), "ann", "", at=1_000, skips=True)
+REQUEST = ResetRequest("orders", "t1", (ResetTarget(2, 70, "r0"),), "ann", "", at=1_000, skips=True)
 ORDER = ResetOrder(ORDERS, "r1", "t1", 70, "r0", 1_000 + CARRIED_OUT_WITHIN_MS, skips_all=True)
 CARRIED_OUT = PartitionResets("t1", 3, (), ("r0", "r1"))
 

@@ -28,12 +28,12 @@ from reconsume.topics.policy_record import (
     SubscriptionRecord,
 )
 from reconsume.topics.reset_record import (
-    MOST_PARTS,
-    MOST_PARTS_KEPT,
     MOST_RESETS,
+    MOST_TARGETS,
+    MOST_TARGETS_KEPT,
     ResetHeard,
-    ResetPart,
     ResetRequest,
+    ResetTarget,
 )
 from tests.support.control_log import said, state_of
 
@@ -156,8 +156,8 @@ def test_the_actions_that_were_written_last_are_kept() -> None:
 
 
 def reset(partitions: int = 1) -> ResetRequest:
-    parts = tuple(ResetPart(number, 0) for number in range(partitions))
-    return ResetRequest("orders", "00000000", parts, "ann", "a bug", at=1)
+    targets = tuple(ResetTarget(number, 0) for number in range(partitions))
+    return ResetRequest("orders", "00000000", targets, "ann", "a bug", at=1)
 
 
 def test_a_reset_counts_from_the_time_of_the_log_until_it_is_deleted() -> None:
@@ -168,7 +168,7 @@ def test_a_reset_counts_from_the_time_of_the_log_until_it_is_deleted() -> None:
     assert not state.resets
 
 
-@pytest.mark.parametrize(("partitions", "kept"), [(1, MOST_RESETS), (MOST_PARTS, MOST_PARTS_KEPT // MOST_PARTS)])
+@pytest.mark.parametrize(("partitions", "kept"), [(1, MOST_RESETS), (MOST_TARGETS, MOST_TARGETS_KEPT // MOST_TARGETS)])
 def test_the_newest_resets_are_kept_however_large(partitions: int, kept: int) -> None:
     state = ControlState()
     applied(state, *(ResetHeard(f"r{number}", reset(partitions)) for number in range(MOST_RESETS + 10)))

@@ -9,19 +9,19 @@ import pytest
 from reconsume.topics.policy_record import LARGEST, BadRecord, parse_record
 from reconsume.topics.reset_record import (
     CARRIED_OUT_WITHIN_MS,
-    MOST_PARTS,
+    MOST_TARGETS,
     ResetHeard,
-    ResetPart,
     ResetRequest,
+    ResetTarget,
     render_reset,
     reset_key,
 )
 
 TOPIC_ID = "5e6f7a8b"
-GOOD = ResetRequest("orders", TOPIC_ID, (ResetPart(0, 1_000), ResetPart(3, 0, "f00d")), "ann", "a bug", 5, "2h")
+GOOD = ResetRequest("orders", TOPIC_ID, (ResetTarget(0, 1_000), ResetTarget(3, 0, "f00d")), "ann", "a bug", 5, "2h")
 
 
-@pytest.mark.parametrize("record", [GOOD, ResetRequest("o", TOPIC_ID, (ResetPart(0, 0),), "", "", 0, skips=True)])
+@pytest.mark.parametrize("record", [GOOD, ResetRequest("o", TOPIC_ID, (ResetTarget(0, 0),), "", "", 0, skips=True)])
 def test_a_request_comes_back_as_it_was_written(record: ResetRequest) -> None:
     assert parse_record(reset_key("a-1"), render_reset(record)) == ResetHeard("a-1", record)
 
@@ -31,8 +31,8 @@ def test_a_deleted_request_asks_for_nothing() -> None:
 
 
 def test_the_largest_request_fits_into_a_record() -> None:
-    parts = tuple(ResetPart(9_000 + number, 10**13, "0" * 8) for number in range(MOST_PARTS))
-    largest = ResetRequest("o" * 249, TOPIC_ID, parts, "w" * 256, "y" * 1_000, 2**62, "t" * 64)
+    targets = tuple(ResetTarget(9_000 + number, 10**13, "0" * 8) for number in range(MOST_TARGETS))
+    largest = ResetRequest("o" * 249, TOPIC_ID, targets, "w" * 256, "y" * 1_000, 2**62, "t" * 64)
     assert len(render_reset(largest)) <= LARGEST
     assert parse_record(reset_key("a"), render_reset(largest)) == ResetHeard("a", largest)
 
@@ -68,6 +68,6 @@ def test_a_request_has_no_effect_an_hour_after_it_was_written() -> None:
 
 
 def test_a_request_says_what_it_wants_of_each_partition() -> None:
-    assert GOOD.part_of("orders", 3) == ResetPart(3, 0, "f00d")
-    assert GOOD.part_of("orders", 1) is None
-    assert GOOD.part_of("payments", 3) is None
+    assert GOOD.target_of("orders", 3) == ResetTarget(3, 0, "f00d")
+    assert GOOD.target_of("orders", 1) is None
+    assert GOOD.target_of("payments", 3) is None
