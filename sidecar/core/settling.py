@@ -15,7 +15,7 @@ So while a decision is open nobody delivers the record otherwise, and nothing he
 new owner begins again at what the last one has noted (`done/…`), and passes over what is done. Of several decisions
 about one record the last one applies. A copy that a decision has written names it (RETRY_SETTLED), so each acts once.
 
-The state of a part:
+The state of a range:
 
     state    | what it means                                        | leaves to, when
     ---------|------------------------------------------------------|---------------------------------------------------
@@ -63,7 +63,7 @@ always fits."""
 
 
 @dataclass(slots=True, eq=False)
-class OpenPart:
+class OpenRange:
     """What a decision has done in one partition. `span`: where it applies.
 
     `scanned`: all before it was looked at. `awaited`: offsets of what it means that were in flight, or on their way
@@ -83,12 +83,12 @@ class OpenPart:
 
 
 class OpenDecision:
-    """One decision, with its parts by partition. `number`: of two decisions the one with the greater was made later."""
+    """One decision, with its ranges by partition. `number`: of two decisions the one with the greater was made later."""
 
     def __init__(self, ident: str, record: DecisionRecord, number: int) -> None:
         self.ident, self.record, self.number = ident, record, number
         self.by_hand = ByHand(record.how, record.why, record.who, ident)
-        self.parts = {Partition(one.topic, one.partition): OpenPart(one, one.start) for one in record.ranges}
+        self.ranges = {Partition(one.topic, one.partition): OpenRange(one, one.start) for one in record.ranges}
         self._interval_ms = 0.0
         if record.rate:
             rate = parse_rate(record.rate)
@@ -100,10 +100,10 @@ class OpenDecision:
         return int(max(self._free_at_ms, steady_ms - BURST_MS)) if self._interval_ms else 0
 
     def take_token(self, steady_ms: int, owned: int) -> None:
-        """Note that a record is settled. `owned`: how many of its unfinished parts are owned here, which share the rate
+        """Note that a record is settled. `owned`: how many of its unfinished ranges are owned here, which share the rate
         with those of other instances."""
         if self._interval_ms:
-            unfinished = max(1, sum(not part.is_finished for part in self.parts.values()))
+            unfinished = max(1, sum(not open_range.is_finished for open_range in self.ranges.values()))
             share = min(1.0, max(1, owned) / unfinished)
             self._free_at_ms = max(self._free_at_ms, steady_ms - BURST_MS) + self._interval_ms / share
 
@@ -111,7 +111,7 @@ class OpenDecision:
 class Settling:
     """The open decisions of one lane.
 
-    Invariants: what is kept back for a decision is kept back for one that is open; a part that is finished awaits
+    Invariants: what is kept back for a decision is kept back for one that is open; a range that is finished awaits
     nothing.
     """
 
@@ -129,10 +129,10 @@ class Settling:
         """The scan that is awaited: for which decision, in which partition, and that one's epoch."""
         self._early_room = 0
         """Bytes of records that may be settled early, of the scan that is taken in."""
-        self._in_batch: list[OpenPart] = []
-        """The parts that the batch in flight notes."""
-        self._work: list[tuple[OpenDecision, PartitionState, OpenPart]] | None = None
-        """The parts that are owned here, and of which something is left to do or to note. None: to be sorted out."""
+        self._in_batch: list[OpenRange] = []
+        """The ranges that the batch in flight notes."""
+        self._work: list[tuple[OpenDecision, PartitionState, OpenRange]] | None = None
+        """The ranges that are owned here, and of which something is left to do or to note. None: to be sorted out."""
         notes.decided, notes.forgotten = self._done_notes, self._forgotten
 
     # --- what is decided --------------------------------------------------------------------------------------------
@@ -152,8 +152,8 @@ class Settling:
         if self.in_force:
             self._notes.use()
         for one in self.open.values():
-            for source in one.parts.keys() & self._known.keys():
-                one.parts[source].is_known = True  # it was made since, so no earlier owner has done anything
+            for source in one.ranges.keys() & self._known.keys():
+                one.ranges[source].is_known = True  # it was made since, so no earlier owner has done anything
         self._let_undecided(now)
         self._read_done(self._machines.partitions.values())
 
@@ -171,7 +171,7 @@ class Settling:
             self._read_done(partitions)
 
     def _read_done(self, partitions: Iterable[PartitionState]) -> None:
-        meant = {source for one in self.open.values() for source in one.parts}
+        meant = {source for one in self.open.values() for source in one.ranges}
         self._notes.read(
             partition
             for partition in partitions
@@ -187,10 +187,10 @@ class Settling:
                 continue  # what is done since is done here
             self._known[source] = partition.epoch
             for one in self.open.values():
-                if (part := one.parts.get(source)) is not None:
+                if (open_range := one.ranges.get(source)) is not None:
                     note = notes.of(source).done.get(one.ident)
                     is_former = note is not None and log is not None and note.id != log.topic
-                    one.parts[source] = _resumed(part, None if is_former else note)
+                    one.ranges[source] = _resumed(open_range, None if is_former else note)
 
     def drop_partitions(self, partitions: Iterable[Partition]) -> None:
         """Forget what is known of partitions that are gone."""
@@ -198,8 +198,8 @@ class Settling:
         for source in partitions:
             self._known.pop(source, None)
             for one in self.open.values():
-                if (part := one.parts.get(source)) is not None:
-                    one.parts[source] = OpenPart(part.span, part.span.start)
+                if (open_range := one.ranges.get(source)) is not None:
+                    one.ranges[source] = OpenRange(open_range.span, open_range.span.start)
 
     # --- which decision applies -------------------------------------------------------------------------------------
 
@@ -212,11 +212,15 @@ class Settling:
             if (latest is not None and one.number < latest.number) or one.ident == state.settled:
                 continue
             if not one.record.id:
-                part = one.parts.get(partition.source)
-                if part is None or part.is_finished or not part.span.start <= record.offset < part.span.end:
+                open_range = one.ranges.get(partition.source)
+                if (
+                    open_range is None
+                    or open_range.is_finished
+                    or not open_range.span.start <= record.offset < open_range.span.end
+                ):
                     continue
                 level = level or level_of_wait(state, _kind_of(partition), self._decisions.policy)
-                if not self._is_log(partition, part.span):
+                if not self._is_log(partition, open_range.span):
                     continue
             if one.record.fits(state, record.key, level):
                 latest = one
@@ -241,7 +245,7 @@ class Settling:
         is_due = retry_state_of(record).due_at <= now.wall_ms
         if one.record.how == RETRY_NOW and is_due:
             return False
-        is_scanned = (part := one.parts.get(partition.source)) is not None and record.offset < part.scanned
+        is_scanned = (open_range := one.ranges.get(partition.source)) is not None and record.offset < open_range.scanned
         if not is_scanned and partition.kind.under is None and one.token_at(now.steady_ms) > now.steady_ms:
             self._hold_gate.keep_back(partition, record, BY_DECISION + one.ident)
         else:
@@ -263,9 +267,9 @@ class Settling:
         if (one := self.decision_on(partition, record)) is None:
             return None
         if one.record.how == RETRY_NOW:
-            part = one.parts.get(partition.source)
-            if part is not None:
-                part.without_effect += 1
+            open_range = one.ranges.get(partition.source)
+            if open_range is not None:
+                open_range.without_effect += 1
             return None
         return self._ruled(one, record, now)
 
@@ -275,13 +279,16 @@ class Settling:
     def _take_token(self, one: OpenDecision, now: Now) -> None:
         if not one.record.rate:
             return
-        owned = sum(source in self._machines.partitions and not part.is_finished for source, part in one.parts.items())
+        owned = sum(
+            source in self._machines.partitions and not open_range.is_finished
+            for source, open_range in one.ranges.items()
+        )
         one.take_token(now.steady_ms, owned)
 
     # --- the scan ---------------------------------------------------------------------------------------------------
 
     def turn(self, now: Now) -> None:
-        """Finish the parts of which nothing is left, and have the next range read."""
+        """Finish the ranges of which nothing is left, and have the next range read."""
         if over := [ident for ident, one in self.open.items() if one.record.is_over(now.wall_ms)]:
             self.open = {ident: one for ident, one in self.open.items() if ident not in over}
             self.in_force = bool(self.open)
@@ -289,39 +296,43 @@ class Settling:
         if self._work is None:
             self._work = list(self._unfinished())
         at_ms = NEVER
-        for one, partition, part in self._work:
+        for one, partition, open_range in self._work:
             if partition.closing or partition.blocked:
                 continue
-            if part.is_finished:
-                self._note_end(partition, part)
-            elif not self._is_log(partition, part.span):  # another topic of that name: it has no effect here
-                self._finish(partition, part)
-            elif part.scanned >= part.span.end:
-                self._look_at_awaited(partition, part)
+            if open_range.is_finished:
+                self._note_end(partition, open_range)
+            elif not self._is_log(partition, open_range.span):  # another topic of that name: it has no effect here
+                self._finish(partition, open_range)
+            elif open_range.scanned >= open_range.span.end:
+                self._look_at_awaited(partition, open_range)
             elif self._scanning is None and len(self._machines.outbox.pending) < BATCH_MAX:
-                wait_ms = max(part.later_ms, one.token_at(now.steady_ms))
+                wait_ms = max(open_range.later_ms, one.token_at(now.steady_ms))
                 if wait_ms <= now.steady_ms:
                     self._scanning = one, partition.source, partition.epoch
-                    self._reads.scan(partition.source, partition.epoch, part.scanned, part.span.end)
+                    self._reads.scan(partition.source, partition.epoch, open_range.scanned, open_range.span.end)
                 else:
                     at_ms = min(at_ms, wait_ms)
         self._machines.agenda.set_time(SETTLING, at_ms)
 
-    def _note_end(self, partition: PartitionState, part: OpenPart) -> None:
-        """Have the end of a part noted, or noted again: Kafka may have refused that."""
-        if part.is_noted:
+    def _note_end(self, partition: PartitionState, open_range: OpenRange) -> None:
+        """Have the end of a range noted, or noted again: Kafka may have refused that."""
+        if open_range.is_noted:
             self._work = None
         elif self._machines.commits.in_flight is None and not self._notes.is_refused:
             self._machines.commits.at_once(partition)
 
-    def _unfinished(self) -> Iterator[tuple[OpenDecision, PartitionState, OpenPart]]:
+    def _unfinished(self) -> Iterator[tuple[OpenDecision, PartitionState, OpenRange]]:
         """Yield what is open and owned here."""
         partitions = self._machines.partitions
         for one in self.open.values():
-            for source, part in one.parts.items():
+            for source, open_range in one.ranges.items():
                 partition = partitions.get(source)
-                if partition is not None and part.is_known and not (part.is_finished and part.is_noted):
-                    yield one, partition, part
+                if (
+                    partition is not None
+                    and open_range.is_known
+                    and not (open_range.is_finished and open_range.is_noted)
+                ):
+                    yield one, partition, open_range
 
     def scanned(self, scanned: ScannedRange, now: Now) -> None:
         """Take in the records of a range that was asked for."""
@@ -329,28 +340,28 @@ class Settling:
             return
         one, source, epoch = self._scanning
         self._scanning = None
-        partition, part = self._machines.partitions.get(source), one.parts.get(source)
+        partition, open_range = self._machines.partitions.get(source), one.ranges.get(source)
         is_current = partition is not None and partition.epoch == epoch == scanned.epoch and not partition.closing
-        if partition is None or part is None or not is_current or self.open.get(one.ident) is not one:
+        if partition is None or open_range is None or not is_current or self.open.get(one.ident) is not one:
             return
-        if part.scanned != scanned.begin or part.is_finished:
+        if open_range.scanned != scanned.begin or open_range.is_finished:
             return
         coming = sum(map(coming_bytes, self._machines.partitions.values()))
         self._early_room = max(1, self._machines.room.room // EARLY_SHARE) - coming
         for record in scanned.records:
-            if record.offset >= part.span.end:
+            if record.offset >= open_range.span.end:
                 break
-            if not self._settle_scanned(one, part, partition, record, now):
-                part.scanned = record.offset
-                part.later_ms = max(now.steady_ms + 1, min(one.token_at(now.steady_ms), now.steady_ms + LATER_MS))
+            if not self._settle_scanned(one, open_range, partition, record, now):
+                open_range.scanned = record.offset
+                open_range.later_ms = max(now.steady_ms + 1, min(one.token_at(now.steady_ms), now.steady_ms + LATER_MS))
                 if one.token_at(now.steady_ms) <= now.steady_ms:
-                    part.later_ms = now.steady_ms + LATER_MS
+                    open_range.later_ms = now.steady_ms + LATER_MS
                 return
-        part.scanned = scanned.next
-        part.later_ms = now.steady_ms + LATER_MS if scanned.next == scanned.begin else 0
+        open_range.scanned = scanned.next
+        open_range.later_ms = now.steady_ms + LATER_MS if scanned.next == scanned.begin else 0
 
     def _settle_scanned(
-        self, one: OpenDecision, part: OpenPart, partition: PartitionState, record: Record, now: Now
+        self, one: OpenDecision, open_range: OpenRange, partition: PartitionState, record: Record, now: Now
     ) -> bool:
         """Settle a record that was read, if the decision means it; return False if the scan must wait before it."""
         entry = self._waiting_entry(partition, record)
@@ -359,15 +370,15 @@ class Settling:
         if entry is not None and entry.record is not None:
             record = entry.record
         if (latest := self.decision_on(partition, record)) is not one:
-            part.without_effect += latest is not None and one.record.fits(retry_state_of(record), record.key, "")
+            open_range.without_effect += latest is not None and one.record.fits(retry_state_of(record), record.key, "")
             return True
         if entry is not None and (entry.where in (OUT, SETTLED, BEHIND) or self._is_marked(partition, record)):
-            part.awaited.add(record.offset)
+            open_range.awaited.add(record.offset)
             return True
         if one.token_at(now.steady_ms) > now.steady_ms:
             return False
         if partition.kind.under is not None:
-            return self._settle_in_queue(one, part, partition, record, now)
+            return self._settle_in_queue(one, open_range, partition, record, now)
         if entry is not None:
             self._settle_begun(partition, entry, record, self._ruled(one, record, now), now)
         elif self._early_room > 0 and self._notes.may_settle_early(partition):
@@ -375,7 +386,7 @@ class Settling:
             self._settle_early(partition, record, self._ruled(one, record, now), now)
         else:
             return False
-        part.awaited.add(record.offset)
+        open_range.awaited.add(record.offset)
         self._take_token(one, now)
         return True
 
@@ -414,31 +425,31 @@ class Settling:
         self._write(partition, record, ruled, now)
 
     def _settle_in_queue(
-        self, one: OpenDecision, part: OpenPart, queue: PartitionState, record: Record, now: Now
+        self, one: OpenDecision, open_range: OpenRange, queue: PartitionState, record: Record, now: Now
     ) -> bool:
         """Have the queue settle a record, of which it knows whether it still waits."""
         queues = self._decisions.queues
         assert queues is not None, "a queue partition is one of its lane's queues"
         if one.record.how == RETRY_NOW and not queues.is_head(record):
-            part.without_effect += queues.waits(record)
+            open_range.without_effect += queues.waits(record)
         elif (offset := queues.bind(queue, record, one.by_hand, now)) is not None:
-            part.awaited.add(offset)
+            open_range.awaited.add(offset)
             self._take_token(one, now)
         return True
 
-    # --- the end of a part ------------------------------------------------------------------------------------------
+    # --- the end of a range ------------------------------------------------------------------------------------------
 
-    def _look_at_awaited(self, partition: PartitionState, part: OpenPart) -> None:
+    def _look_at_awaited(self, partition: PartitionState, open_range: OpenRange) -> None:
         offsets, notes = partition.offsets, partition.offsets.notes
         coming = {} if notes is None else notes.coming
-        part.awaited = {offset for offset in part.awaited if offset in offsets.entries or offset in coming}
-        if not part.awaited:
-            self._finish(partition, part)
+        open_range.awaited = {offset for offset in open_range.awaited if offset in offsets.entries or offset in coming}
+        if not open_range.awaited:
+            self._finish(partition, open_range)
 
-    def _finish(self, partition: PartitionState, part: OpenPart) -> None:
-        """End a part: nothing that it means waits in its range."""
-        part.is_finished, part.is_noted = True, False
-        part.awaited.clear()
+    def _finish(self, partition: PartitionState, open_range: OpenRange) -> None:
+        """End a range: nothing that it means waits in its range."""
+        open_range.is_finished, open_range.is_noted = True, False
+        open_range.awaited.clear()
         self._machines.commits.at_once(partition)
         if partition.paused is not None and partition.kind.under is None:
             self._machines.fetching.go_on(partition, 0)  # what it waits for may be settled
@@ -446,11 +457,11 @@ class Settling:
     def _forgotten(self, source: Partition, offset: int) -> None:
         """Note that a record is not settled early after all: Kafka takes no notes."""
         for one in self.open.values():
-            part = one.parts.get(source)
-            if part is not None and part.span.start <= offset < part.span.end:
-                part.awaited.discard(offset)
-                part.scanned = min(part.scanned, offset)
-                part.later_ms = 0
+            open_range = one.ranges.get(source)
+            if open_range is not None and open_range.span.start <= offset < open_range.span.end:
+                open_range.awaited.discard(offset)
+                open_range.scanned = min(open_range.scanned, offset)
+                open_range.later_ms = 0
 
     def _done_notes(
         self, counts: Mapping[tuple[str, Partition], int], source: Partition
@@ -459,33 +470,35 @@ class Settling:
         partition = self._machines.partitions[source]
         for one in self.open.values():
             more = counts.get((one.ident, source), 0)
-            part = one.parts.get(source)
-            if part is None and more:
-                part = one.parts[source] = OpenPart(DecidedRange(*source, "", 0, 0), 0, is_finished=True, is_known=True)
-            if part is not None and (more or not part.is_noted):
-                self._in_batch.append(part)
-                scanned, log = min((part.scanned, *part.awaited)), partition.commit.progress.log
+            open_range = one.ranges.get(source)
+            if open_range is None and more:
+                open_range = one.ranges[source] = OpenRange(
+                    DecidedRange(*source, "", 0, 0), 0, is_finished=True, is_known=True
+                )
+            if open_range is not None and (more or not open_range.is_noted):
+                self._in_batch.append(open_range)
+                scanned, log = min((open_range.scanned, *open_range.awaited)), partition.commit.progress.log
                 ident = "" if log is None else log.topic
-                said = part.done + more, part.without_effect, part.is_finished
+                said = open_range.done + more, open_range.without_effect, open_range.is_finished
                 yield done_key(one.ident, source), render_note(DoneNote(ident, scanned, *said, one.record.at))
 
     def batch_ended(self, result: CommitResult) -> None:
         """Count what a batch has settled."""
         for entry in result.done:
             one = self.open.get(entry.settled_by) if entry.settled_by else None
-            if one is not None and (part := one.parts.get(entry.record.source)) is not None:
-                part.done += 1
+            if one is not None and (open_range := one.ranges.get(entry.record.source)) is not None:
+                open_range.done += 1
         in_batch, self._in_batch = self._in_batch, []
         if result.committed:
-            for part in in_batch:
-                part.is_noted = True
+            for open_range in in_batch:
+                open_range.is_noted = True
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         ensure(self.in_force or not self.open, "a decision that is open is in force")
         for one in self.open.values():
-            for source, part in one.parts.items():
-                ensure(not (part.is_finished and part.awaited), f"{one.ident} is finished in {source}")
+            for source, open_range in one.ranges.items():
+                ensure(not (open_range.is_finished and open_range.awaited), f"{one.ident} is finished in {source}")
 
 
 def _kind_of(partition: PartitionState) -> Kind:
@@ -494,9 +507,9 @@ def _kind_of(partition: PartitionState) -> Kind:
     return Kind.LEVEL if partition.kind.delay_ms else Kind.READY
 
 
-def _resumed(part: OpenPart, note: DoneNote | None) -> OpenPart:
-    """Return a part as its last owner has left it."""
+def _resumed(open_range: OpenRange, note: DoneNote | None) -> OpenRange:
+    """Return a range as its last owner has left it."""
     if note is None:
-        return OpenPart(part.span, part.span.start, is_known=True)
-    scanned = max(part.span.start, note.scanned)
-    return OpenPart(part.span, scanned, note.done, note.without_effect, note.finished, is_known=True)
+        return OpenRange(open_range.span, open_range.span.start, is_known=True)
+    scanned = max(open_range.span.start, note.scanned)
+    return OpenRange(open_range.span, scanned, note.done, note.without_effect, note.finished, is_known=True)
