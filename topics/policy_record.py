@@ -357,8 +357,8 @@ def parse_record(key: bytes | None, value: bytes | None) -> Heard:
     if key is not None and key.startswith(SETTLE):
         return _settlement(key, value)
     if key is not None and (read := READERS.get(key[: key.find(b"/") + 1])) is not None:
-        heard = read(key, value)
-        return BadRecord(heard, versions.newer(value or b"") is not None) if isinstance(heard, str) else heard
+        said = read(key, value)
+        return BadRecord(said, versions.newer(value or b"") is not None) if isinstance(said, str) else said
     if key is None or not key.startswith(INSTANCE):
         return BadRecord(f"the key {shown(key)} is neither policy nor {OWNER.decode()} nor one of {PREFIXES}")
     instance = _name(key[len(INSTANCE) :], LONGEST_NAME)

@@ -242,7 +242,7 @@ class NoteKeeper:
                 own += self._chunks_of(partition, early.get(source, ()), share.progress.next)
                 own += self.decided(counts, source)
             if own:
-                unique = f"{zlib.crc32(b''.join(part or b'' for one in own for part in one)):08x}"
+                unique = f"{zlib.crc32(b''.join(text or b'' for one in own for text in one)):08x}"
                 commits[source] = share._replace(progress=replace(share.progress, unique=unique))
                 notes += (Copy(topic, key, value, [], PARTITION, scattered=True, exact=True) for key, value in own)
         return tuple(notes)

@@ -83,7 +83,7 @@ class OpenRange:
 
 
 class OpenDecision:
-    """One decision, with its ranges by partition. `number`: of two decisions the one with the greater was made later."""
+    """One decision, with its ranges. `number`: of two decisions the one with the greater was made later."""
 
     def __init__(self, ident: str, record: DecisionRecord, number: int) -> None:
         self.ident, self.record, self.number = ident, record, number
@@ -100,7 +100,7 @@ class OpenDecision:
         return int(max(self._free_at_ms, steady_ms - BURST_MS)) if self._interval_ms else 0
 
     def take_token(self, steady_ms: int, owned: int) -> None:
-        """Note that a record is settled. `owned`: how many of its unfinished ranges are owned here, which share the rate
+        """Note that a record is settled. `owned`: how many of its open ranges are owned here, which share the rate
         with those of other instances."""
         if self._interval_ms:
             unfinished = max(1, sum(not open_range.is_finished for open_range in self.ranges.values()))

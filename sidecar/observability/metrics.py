@@ -134,14 +134,14 @@ class _GroupFamilies:
         yield counter("transactions", "Tries to commit a batch, by result.", ("result",), singly(results))
         yield histogram("transaction_duration_seconds", "How long transactions took.", [meter.durations])
         yield gauge("progress_lag", "Offsets not done up to the log's end.", ("topic", "partition"), self._lag(facts))
-        left = {
+        to_deliver = {
             (source.topic, str(source.number)): one.reset_left.records
             for known in facts
             for source, one in known.partitions.items()
             if one.reset_left is not None
         }
         text = "Records that a reset has to deliver again, at most; none without."
-        yield gauge("reset_left", text, ("topic", "partition"), left)
+        yield gauge("reset_left", text, ("topic", "partition"), to_deliver)
         yield gauge(
             "undelivered_seconds",
             "For how long the oldest record has waited that could be delivered.",

@@ -24,6 +24,7 @@ RAISED = {
 KEPT = {
     ("sidecar/kafka/consumer/consumer.py", "self.failure"): "the thread has ended, and the process ends",
     ("sidecar/kafka/queues/queue_thread.py", "self.failure"): "the same",
+    ("sidecar/kafka/owner_reader.py", "self.failure"): "the same",
     ("sidecar/background.py", "outcome.set_exception"): "no frame that the error has passed names the future",
 }
 """Where an error is kept, and why that is harmless."""

@@ -36,8 +36,8 @@ def resets(cluster: Cluster, state: ControlState | None, settings: Settings, wal
     described = cluster.topics(settings.topic_names)[0]
     sources = [Partition(*name) for topic in described.values() for name in topic.led]
     progress = cluster.progress(settings.group, sources)
-    left = store.left_of({source: progress[source].next for source in sources if source in progress})
-    for source, count in left.items():
+    undelivered = store.left_of({source: progress[source].next for source in sources if source in progress})
+    for source, count in undelivered.items():
         findings.append(ok(f"{source}: at most {plural(count, 'record')} of a reset to be delivered again"))
     foreign = [str(source) for source, own in progress.items() if not own.ours]
     if foreign and has_records(cluster, settings.names.events):

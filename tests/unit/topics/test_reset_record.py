@@ -42,9 +42,9 @@ def test_the_largest_request_fits_into_a_record() -> None:
     [
         ({"v": 2}, "a newer version of Reconsume wrote it"),
         ({"id": ""}, "not as agreed"),
-        ({"parts": []}, "not as agreed"),
-        ({"parts": [[0, -1]]}, "not as agreed"),
-        ({"parts": [[0, 5], [0, 6]]}, "names a partition twice"),
+        ({"targets": []}, "not as agreed"),
+        ({"targets": [[0, -1]]}, "not as agreed"),
+        ({"targets": [[0, 5], [0, 6]]}, "names a partition twice"),
         ({"topic": "a\x1b[0m"}, "cannot be printed"),
         ({"why": "y" * 1_001}, "not as agreed"),
     ],
