@@ -136,6 +136,11 @@ def unread(metadata: str | None) -> str:
     return "its done set is broken" if _parse_done(0, fields.done) is None else ""
 
 
+def is_ours(metadata: str | None) -> bool:
+    """Return whether Reconsume has written the metadata of a committed offset, in whatever version."""
+    return _OURS.match((metadata or "").partition(".")[0]) is not None
+
+
 def misplaced(source: Partition, offset: int, metadata: str | None) -> str:
     """Return for which other position metadata of ours was made, as a text for people; empty if for this one."""
     fields = _fields_of(metadata)

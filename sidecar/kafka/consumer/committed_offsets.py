@@ -10,7 +10,7 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.progress_codec import decode, misplaced, unread
+from reconsume.sidecar.core.progress_codec import decode, is_ours, misplaced, unread
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.printable import plural
 
@@ -34,6 +34,9 @@ class PassedOver:
 
     def misplaced(self, source: Partition, why: str) -> None:
         """Take in that progress was made for another position: its offset still holds."""
+
+    def moved(self, source: Partition, offset: int) -> None:
+        """Take in that another tool, or consumer, has committed the position."""
 
 
 def committed(
@@ -69,6 +72,8 @@ def committed(
             passed_over.unread(source, why)
         elif why := misplaced(source, topic_partition.offset, topic_partition.metadata):
             passed_over.misplaced(source, why)
+        elif not is_ours(topic_partition.metadata):
+            passed_over.moved(source, topic_partition.offset)
     return {source: _progress(source, topic_partition) for source, topic_partition in answered.items()}
 
 

@@ -128,6 +128,11 @@ class Starts(PassedOver):
         text = "%s: all records from the committed offset on are delivered, whatever its metadata says: %s"
         _LOG.warning(text, source, why, extra={"event": "progress-misplaced", "partition": str(source)})
 
+    def moved(self, source: Partition, offset: int) -> None:
+        """Log where a partition begins whose position no instance of Reconsume has committed."""
+        text = "%s: begins at %d, as another tool or consumer has committed it; what comes again keeps its cycle"
+        _LOG.info(text, source, offset, extra={"event": "position-moved", "partition": str(source), "offset": offset})
+
     def after_truncation(self, logs: OffsetLookup, edges_of: Mapping[Partition, Edges]) -> dict[Partition, Progress]:
         """Return where to continue in logs that end before what was read, where Kafka answers."""
         known = self.committed(logs.consumer, list(edges_of))

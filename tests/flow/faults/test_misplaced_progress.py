@@ -52,6 +52,25 @@ def test_each_record_above_a_copied_offset_is_delivered_and_progress_in_its_plac
     assert "partition 0" in misplaced(here[1], COUNT, left)
 
 
+def test_a_position_that_another_tool_has_moved_is_named_and_its_records_keep_their_cycle(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar
+) -> None:
+    group = create_group(new_group(), partitions=1)
+    produce(group.bootstrap, group.main, [Out(b"fine", partition=0) for _ in range(COUNT)])
+    service = start_service(by_name({"fine": (OK,)}))
+    first = start_sidecar(group, service.url, overrides=CALM)
+    await_quiet(group, SECONDS)
+    assert "position-moved" not in first.log()
+    first.stop()
+    leave_progress(group.bootstrap, group.group, {TopicPartition(group.main, 0, MADE_AT): ""})
+    second = start_sidecar(group, service.url, overrides=CALM)
+    second.until(lambda: len(service.ledger.deliveries()) == 2 * COUNT - MADE_AT, 20, "they are delivered again")
+    again = service.ledger.deliveries()[COUNT:]
+    assert sorted(int(delivery.id.rpartition(":")[2]) for delivery in again) == list(range(MADE_AT, COUNT))
+    assert not any(name == "Reconsume-Cycle" for delivery in again for name, _ in delivery.headers)
+    assert "position-moved" in second.log()
+
+
 RECORDS, OPEN, LOWER = 120, 80, 40
 """Records of a partition, the one that is never answered, and the lower offset that a tool gives to the group."""
 FAILING, RETRIED_OPEN = range(30), 20
