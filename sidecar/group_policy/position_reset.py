@@ -15,6 +15,7 @@ Every call blocks and ends within seconds, but for `run`, which ends when all is
 from __future__ import annotations
 
 import enum
+import hashlib
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +47,7 @@ CLIENT = "reconsume-reset"
 LOOK_EVERY_S = 0.5
 """Seconds between two looks at what the owners have noted."""
 EARLIEST, LATEST = "earliest", "latest"
+CHANGED = "another reset was carried out, or the topic was recreated, since this plan was made: plan it again"
 FORMS = "earliest, latest, an offset, a duration back such as 2h, or a time with its zone such as 2026-11-30T10:00:00Z"
 STATE_COLUMNS = ("partition", "target", "state", "again_at_most", "skipped_at_most")
 COLUMNS = ("partition", "direction", "position", "target", "again_at_most", "skipped_at_most", "left_of_earlier", "log")
@@ -192,6 +194,12 @@ class ResetBasis(NamedTuple):
     topic_id: str
     partitions: tuple[PartitionNow, ...]
 
+    @property
+    def digest(self) -> str:
+        """A name of it, for a plan that is shown by one call and carried out by another."""
+        lasts = [(one.number, one.last) for one in self.partitions]
+        return hashlib.sha256(repr((self.topic_id, lasts)).encode()).hexdigest()[:16]
+
     def has_changed(self, now: ResetBasis) -> bool:
         """Whether, by what Kafka says now, the topic was recreated or one of these partitions was reset again."""
         lasts = {one.number: one.last for one in now.partitions}
@@ -278,10 +286,10 @@ class PositionStore:
                 f"{wanted.topic} has no partition {wanted.partition}: it has {plural(count, 'partition')}"
             )
         if wanted.to.offset is not None and wanted.partition is None and count > 1:
-            raise ContractError("an offset means one partition: name it by --partition")
+            raise ContractError("an offset means one partition: say which one")
         numbers = range(count) if wanted.partition is None else [wanted.partition]
         if len(numbers) > MOST_TARGETS:
-            raise ContractError(f"a reset moves {MOST_TARGETS} partitions at most: name one by --partition")
+            raise ContractError(f"a reset moves {MOST_TARGETS} partitions at most: say which one")
         sources = [Partition(wanted.topic, number) for number in numbers]
         progress = self.cluster.progress(self._names.group, sources)
         spans = self.cluster.spans(sources, committed=False)
@@ -419,7 +427,8 @@ class SkippedExport(Protocol):
 class MovePosition:
     """Move the position of a group, as an operation. `say` gets a line with the id once the request is written.
 
-    `export`: writes the records that were skipped once all is carried out; None: nobody asked for them.
+    `export`: writes the records that were skipped once all is carried out; None: nobody asked for them. `based_on`:
+    what the plan is based on (`ResetBasis.digest`); empty before there is one.
     """
 
     action = "reset"
@@ -435,7 +444,7 @@ class MovePosition:
         self._store, self._settings, self._wanted, self._say, self._export = store, settings, wanted, say, export
         self._basis: ResetBasis | None = None
         self.reached: ResetProgress | None = None
-        self.why = wanted.why
+        self.why, self.based_on = wanted.why, ""
 
     @property
     def what(self) -> str:
@@ -457,6 +466,7 @@ class MovePosition:
         expect_movable(self._settings)
         expect_no_query(state := self._store.state(), now_ms)
         basis = self._store.basis(wanted)
+        self.based_on = basis.digest
         # Deliveries of the last second are not committed yet: only where the log ends there is certainly nothing to do.
         moved = tuple(
             one for one in basis.partitions if one.direction is not Direction.NONE or one.position < one.span.end
@@ -487,8 +497,8 @@ class MovePosition:
 
     def _remarks(self, state: ControlState, moved: Sequence[PartitionNow]) -> list[str]:
         remarks = [
-            "positions and bounds of the log are exact; again_at_most and skipped_at_most count offsets, of which some "
-            "may hold no record, and what is in flight now adds to them"
+            "positions and bounds of the log are exact; numbers of records count offsets, of which some may hold no "
+            "record, and what is in flight now adds to them"
         ]
         if any(one.direction is Direction.BACK for one in moved):
             remarks += [
@@ -505,7 +515,7 @@ class MovePosition:
                 else f"{records} are not delivered yet, and will be"
             )
         if any(one.direction is Direction.FORTH for one in moved) and self._export is None:
-            remarks.append("--export FILE writes the records that are skipped")
+            remarks.append(f"`{hint('reset --follow ID --export FILE')}` then writes what was skipped")
         if not self._store.live_instances(state):
             remarks.append("warning: no instance is running: the first ones that start within 1h carry it out")
         return remarks
@@ -523,8 +533,7 @@ class MovePosition:
         assert self._basis is not None, "it was planned"
         store, wanted, basis = self._store, self._wanted, self._basis
         if basis.has_changed(store.basis(wanted)):
-            text = "another reset was carried out, or the topic was recreated, since this plan was made"
-            raise ContractError(f"{text}: nothing was written; run the command again")
+            raise ContractError(f"nothing was written: {CHANGED}")
         targets = tuple(ResetTarget(one.number, one.target, one.last) for one in basis.partitions)
         to, is_latest = wanted.to.text[:64], wanted.to.text == LATEST
         request = ResetRequest(wanted.topic, basis.topic_id, targets, wanted.who, wanted.why, wall(), to, is_latest)

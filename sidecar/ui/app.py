@@ -52,6 +52,7 @@ from reconsume.sidecar.ui.letter_pages import LetterPages
 from reconsume.sidecar.ui.overview import LastAlarms
 from reconsume.sidecar.ui.pages import Pages
 from reconsume.sidecar.ui.queries import Queries
+from reconsume.sidecar.ui.reset_forms import ResetForms
 from reconsume.sidecar.ui.security import HEADERS, Sessions, ValueGate
 from reconsume.sidecar.ui.settle_forms import SettleForms
 from reconsume.sidecar.ui.sign_in import SignIn
@@ -268,6 +269,9 @@ class GroupPages:
                 "/records/settle/{decision}/end": settle.end,
                 "/keys/settle": settle.settle_one,
             }
+            resets = ResetForms(render, ask, looks, audit)
+            pages |= {"/records/reset": resets.show, "/records/reset/{reset}": resets.reset}
+            forms |= {"/records/reset/plan": resets.plan, "/records/reset": resets.move}
 
 
 def sign_in_pages(

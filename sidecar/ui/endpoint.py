@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from reconsume.sidecar.background import BoundedThreads
-from reconsume.sidecar.errors import BusyError, ReconsumeError
+from reconsume.sidecar.errors import BusyError, ContractError, ReconsumeError, RecordError
 from reconsume.sidecar.ui.audit_log import AuditLog
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.queries import Queries
@@ -95,6 +95,14 @@ class Site:
     looks: Queries
     gate: ValueGate
     audit: AuditLog
+
+
+def sound(work: Callable[[], T]) -> T:
+    """Return what the work of a form returns. Raises RefusedError for what cannot be done so."""
+    try:
+        return work()
+    except (ContractError, RecordError) as fault:
+        raise RefusedError(str(fault)) from fault
 
 
 def count_as_user() -> None:

@@ -7,24 +7,19 @@ key. Each decision is logged, with its reason, and has a page that shows how far
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 from starlette.requests import Request
 from starlette.responses import Response
 
 from reconsume.sidecar.dlq.settle_request import LEVELS, Settled, SettleRequest, settle_request, waiting_request
 from reconsume.sidecar.dlq.settle_waiting import DecisionCalls, SettleWaiting
-from reconsume.sidecar.errors import ContractError, RecordError
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
-from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.endpoint import ThreadQueries, sound
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.queries import LONGEST, Queries
 from reconsume.sidecar.ui.security import Session, SignedForm, read_signed
 from reconsume.sidecar.ui.templating import Renderer
 from reconsume.topics.durations import render_duration
 
-T = TypeVar("T")
 INPUTS = {"topic": "topic", "reason": "reason", "level": "level", "key": "key", "key_base64": "base64"}
 """The conditions, and the names of their inputs."""
 PAGE = "/records"
@@ -48,7 +43,7 @@ class SettleForms:
         """Show what a decision would settle; nothing is written."""
         form = await read_signed(request, session)
         wanted = self._wanted(form)
-        plan = await self._scan(lambda: self._sound(lambda: self._planned(wanted, form.actor)))
+        plan = await self._scan(lambda: sound(lambda: self._planned(wanted, form.actor)))
         given = {name: text for name in (*INPUTS.values(), "rate") if (text := form.fields.get(name, ""))}
         return self._render("settle_plan.html", session=form.session, here=PAGE, wanted=wanted, plan=plan, given=given)
 
@@ -101,14 +96,14 @@ class SettleForms:
         """Decide, and log it. Raises RefusedError if it cannot be, BrokerError and SetupError."""
         recorder = self._audit.recorder(actor, record=wanted.id or None, how=wanted.how)
         with recorder.noted("settle", actor.who, why=wanted.why) as tally:
-            settled = self._sound(lambda: self._calls.settle(wanted, dry_run=False))
+            settled = sound(lambda: self._calls.settle(wanted, dry_run=False))
             tally.what, tally.records = settled.decision, int(settled.done is True)
         return settled
 
     async def decision(self, request: Request, session: Session | None) -> Response:
         """Show how far a decision is."""
         ident = request.path_params["decision"]
-        row = await self._scan(lambda: self._sound(lambda: self._calls.status(ident)))
+        row = await self._scan(lambda: sound(lambda: self._calls.status(ident)))
         return self._render("decision.html", session=session, here=PAGE, decision=ident, row=row)
 
     async def end(self, request: Request, session: Session | None) -> Response:
@@ -117,14 +112,7 @@ class SettleForms:
 
         def end() -> None:
             with self._audit.recorder(form.actor).noted("end-settle", form.actor.who, ident):
-                self._sound(lambda: self._calls.end(ident, f"{form.actor.who}@ui"))
+                sound(lambda: self._calls.end(ident, f"{form.actor.who}@ui"))
 
         await self._scan(end)
         return self._render.redirect(f"{PAGE}/settle/{ident}")
-
-    def _sound(self, work: Callable[[], T]) -> T:
-        """Return what the work returns. Raises RefusedError for what cannot be settled so."""
-        try:
-            return work()
-        except (ContractError, RecordError) as fault:
-            raise RefusedError(str(fault)) from fault

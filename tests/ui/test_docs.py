@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.support.kafka.topic_io import produce
 from tests.ui.conftest import SCREENSHOTS
 from tests.ui.scene import TOKEN, Scene
 
@@ -46,10 +47,11 @@ def test_the_pictures_are_made_anew(chromium: Any, scene: Scene) -> None:
     page.wait_for_selector("#alarms .notice")
     page.screenshot(path=FOLDER / "telephone.png")
     page.close()
+    plan_reset(chromium, scene)
 
 
-def redrive(chromium: Any, scene: Scene) -> None:
-    """The list of dead letters, and the way of a redrive, picture by picture."""
+def signed_in(chromium: Any, scene: Scene) -> Any:
+    """The list of dead letters, as alice sees it."""
     page = chromium.new_page(base_url=scene.url, viewport={"width": 1080, "height": 900}, **ZONE)
     page.goto("/sign-in")
     page.get_by_label("Your name").fill("alice")
@@ -57,6 +59,25 @@ def redrive(chromium: Any, scene: Scene) -> None:
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url("**/dlq")
     page.wait_for_selector("#alarms .notice")
+    return page
+
+
+def plan_reset(chromium: Any, scene: Scene) -> None:
+    """The plan of a reset that skips all that a topic has."""
+    produce(scene.group.bootstrap, scene.group.main, [b"waits"] * 1_200)
+    page = signed_in(chromium, scene)
+    page.goto("/records/reset")
+    page.get_by_label("To", exact=True).fill("latest")
+    page.get_by_label("Why").fill("a test has sent them")
+    page.get_by_role("button", name="Plan").click()
+    page.wait_for_url("**/records/reset/plan")
+    page.screenshot(path=FOLDER / "reset-plan.png", clip={"x": 0, "y": 0, "width": 1080, "height": 700})
+    page.close()
+
+
+def redrive(chromium: Any, scene: Scene) -> None:
+    """The list of dead letters, and the way of a redrive, picture by picture."""
+    page = signed_in(chromium, scene)
     for row in (1, 4):
         page.locator("input[name=place]").nth(row).check()
     page.evaluate("scrollTo(0, 0)")

@@ -10,9 +10,11 @@ from urllib.parse import urlencode
 
 import pytest
 
+from reconsume.topics.decision_record import DecisionRecord, decision_key, render_decision
 from reconsume.topics.events import State, encode_event
 from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
 from reconsume.topics.policy_record import PolicyRecord, render_record
+from reconsume.topics.reset_record import ResetRequest, ResetTarget, render_reset, reset_key
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, create_group, fresh_group
@@ -27,6 +29,7 @@ from tests.ui.web import Visitor
 MARK = "canary"
 """Every key, value, header, text and reason of an operator here has it, and nothing else."""
 KEY, VALUE, HEADER = f"key-{MARK}".encode(), f"value-{MARK}".encode(), f"header-{MARK}".encode()
+DECISION, RESET = "d-1", "r-1"
 TEXT, WHY = f"text-{MARK}", f"why-{MARK}"
 
 OPEN = {
@@ -44,6 +47,17 @@ OPEN = {
     ),
     *("Where it came from", "By instance", "At", "Instance", "Held", "By", "Since", "Ends", "From", "Group", "Lag"),
     *("Pace", "Partitions", "Partition", "Overdue", "Heartbeat", "Subscribes to", "Reads now", "Host", "Version"),
+    *(
+        "Decision",
+        "How",
+        "Settled",
+        "Finished partitions",
+        "Reset",
+        "To",
+        "Target",
+        "Again, at most",
+        "Skipped, at most",
+    ),
     *(
         "Behind",
         "First record",
@@ -89,7 +103,14 @@ def scene(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     produce(group.bootstrap, queue, [queue_copy(queue, KEY, at, at == 0, topic=group.main) for at in range(2)])
     hold = HoldRecord(now, now + 3_600_000, WHY, "ann", topic=group.main, key=KEY)
     policy = PolicyRecord({"timeout": "30s"}, "bob", now, {}, why=WHY)
-    held = [Out(render_hold(hold), hold_key("h1")), Out(render_record(policy), b"policy")]
+    decision = DecisionRecord("commit", "ann", WHY, now, (), key=KEY)
+    reset = ResetRequest(group.main, "0badcafe", (ResetTarget(0, 0),), "ann", WHY, now, "earliest")
+    held = [
+        Out(render_hold(hold), hold_key("h1"), partition=0),
+        Out(render_record(policy), b"policy", partition=0),
+        Out(render_decision(decision), decision_key(DECISION), partition=0),
+        Out(render_reset(reset), reset_key(RESET), partition=0),
+    ]
     produce(group.bootstrap, names.policy, held)
     with dashboard(group, tmp_path_factory.mktemp("hidden"), read="signed-in") as served:
         until(lambda: record in Visitor(served).get("/records?state=all").body.decode(), SECONDS, "the view is read")
@@ -117,6 +138,10 @@ def pages(scene: Scene) -> dict[str, str]:
         "/policy": "/policy",
         "/instances": "/instances",
         "/activity": "/activity",
+        "/records/settle": "/records/settle",
+        f"/records/settle/{DECISION}": f"/records/settle/{DECISION}",
+        "/records/reset": "/records/reset",
+        f"/records/reset/{RESET}": f"/records/reset/{RESET}",
     }
 
 
@@ -124,7 +149,8 @@ BARE = {"/keys/queue"}
 """Pages that a reader who has not signed in gets nothing of: they are about one key."""
 CANARY = {
     *("/", "/part/group", "/part/alarms", "/record", "/record/journey", "/find", "/dlq", "/dlq/letter", "/keys"),
-    *("/keys/queue", "/holds", "/policy", "/activity"),
+    *("/keys/queue", "/holds", "/policy", "/activity", "/records/reset"),
+    *(f"/records/settle/{DECISION}", f"/records/reset/{RESET}"),
 }
 """Pages that show a key, a value, a header, a text or a reason to those who have signed in."""
 

@@ -268,7 +268,7 @@ def test_a_call_that_cannot_be_meant_is_refused(group: GroupTopics, client: Clie
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--to", "3"), "an offset means one partition: name it by --partition"),
+        (("--to", "3"), "an offset means one partition: say which one"),
         (("--to", "21", "--partition", "0"), "it begins at 0 and ends at 20"),
         (("--to", "earliest", "--partition", "2"), "has no partition 2: it has 2 partitions"),
     ],
