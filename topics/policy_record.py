@@ -16,13 +16,11 @@ from reconsume.topics import json_bounds as bounds
 from reconsume.topics import versions
 from reconsume.topics.action_record import ACTION, ActionHeard, read_action
 from reconsume.topics.agreement import SETTINGS, SettingsHeard, digest_of, read_settings
-from reconsume.topics.decision_record import DECISION, WAYS, DecisionHeard, read_decision
+from reconsume.topics.decision_record import DECISION, DecisionHeard, read_decision
 from reconsume.topics.hold_record import HOLD, MOST_HOLDS, HoldHeard, read_hold
 from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.instance_sums import InstanceSums
 from reconsume.topics.reset_record import RESET, ResetHeard, read_reset
-from reconsume.topics.retry_headers import ID
-from reconsume.topics.retry_order import NONCE
 
 KEY = b"policy"
 """The key of the group's policy."""
@@ -53,9 +51,6 @@ LONGEST_ID = 300
 LONGEST_WHY = 1_000
 """Characters of the reason that a person gives."""
 MOST_TOPICS = 1024
-
-MOST_OPEN = 1_000
-"""Settlements of waiting records that a group may have at a time. Every instance keeps them."""
 
 MOST_LABELS, LONGEST_LABEL_NAME, LONGEST_LABEL = 8, 32, 200
 """Labels of a group, and characters of the name and the value of one."""
@@ -222,11 +217,11 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A person's decision about one record. It is meant for the attempt with these counts alone.
+    """The dismissal of a dead letter. It is meant for the attempt with these counts alone.
 
-    `how`: one of WAYS, or a word of a newer version. `why` and `who` are for people. `at` is epoch ms. `nonce` is new
-    in each settlement, so that one acts once. `position`: where the dead letter is, `topic:partition:offset`; empty for
-    a record that waits. `cycle` is left out when it is 0.
+    `how`: `commit`; others say nothing. `why` and `who` are for people. `at` is epoch ms. `nonce` is new in each
+    settlement. `position`: where the dead letter is, `topic:partition:offset`; without it a settlement says nothing, as
+    versions wrote it of a record that waits. `cycle` is left out when it is 0.
     """
 
     redrives: Long
@@ -239,15 +234,6 @@ class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     position: Annotated[str, msgspec.Meta(max_length=LONGEST_ID)] = msgspec.field(name="place", default_factory=str)
     v: Literal[1] = ALWAYS_1
     cycle: Long = 0
-
-
-def fault_of_settlement(ident: str, record: SettlementRecord) -> str:
-    """Return why nobody can carry out the settlement of a waiting record, in one sentence; empty if it can be."""
-    if ID.fullmatch(ident.encode()) is None:
-        return "its key names no record"
-    if record.how not in WAYS:
-        return f"it asks for {record.how!r}, which is none of {', '.join(WAYS)}"
-    return "" if NONCE.fullmatch(record.nonce) else "its nonce has other characters than letters, digits and hyphens"
 
 
 class BadRecord(msgspec.Struct, frozen=True):
@@ -290,7 +276,7 @@ class OwnerHeard(msgspec.Struct, frozen=True):
 
 
 class SettlementHeard(msgspec.Struct, frozen=True):
-    """The settlement of the record with this id. `record` is None if it was done, or its letter is gone."""
+    """The settlement of the record with this id. `record` is None if its letter is gone."""
 
     id: str
     record: SettlementRecord | None

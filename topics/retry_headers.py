@@ -108,7 +108,7 @@ class RetryState(msgspec.Struct, frozen=True, gc=False):
     `last_failed_at`: 0 in a copy that was read if it is `first_failed_at`. `most_times`: the
     most retries in an earlier life; 0 without a redrive. `expires_at`: 0 if its service said nothing. `order`: its
     place among the records of its key, on copies in a queue topic. `behind`: it only waits behind an earlier one there.
-    `parked`: its retries are used up, and it waits there for a person. `settled`: the nonce of the settlement that was
+    `parked`: its retries are used up, and it waits there for a person. `settled`: the id of the decision that was
     carried out on it last; empty without one. `cycle`: how often the position of its main partition was reset.
     """
 

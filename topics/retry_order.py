@@ -17,7 +17,7 @@ RETRY_PARKED = "RETRY_PARKED"
 """`1` on a copy whose retries are used up: it has no due time, and its key waits until a person settles it."""
 PARKED = b"1"
 RETRY_SETTLED = "RETRY_SETTLED"
-"""The nonce of the settlement that was carried out last on this copy, so that none acts twice."""
+"""The id of the decision that was carried out last on this copy, so that none acts twice."""
 NONCE = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 LARGEST_OFFSET = 2**63 - 1

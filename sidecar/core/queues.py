@@ -67,8 +67,6 @@ from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, RECORD_COST, Now, Partition, Record
 from reconsume.topics import transitions
 from reconsume.topics.attempt import attempt_of, retry_state_of
-from reconsume.topics.group_rules import number_of, offset_of
-from reconsume.topics.policy_record import SettlementRecord
 from reconsume.topics.reasons import reason_class, text_of
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import Order
@@ -132,8 +130,6 @@ class LongWaits:
         self._by_main: dict[Partition, OwnedQueue] = {}
         self._changed: set[Partition] = set()
         """The main partitions of the queues of which something has changed since they were looked at."""
-        self._settlements: dict[str, SettlementRecord] = {}
-        """What people have decided about records that wait, by the ids of these; who tells it bounds their number."""
         self._coming: list[tuple[PartitionState, Record]] = []
         """Main records that are to be written behind their keys by the end of this call; the keys are blocked
         already."""
@@ -254,7 +250,6 @@ class LongWaits:
                 why = f"bad-header: {fault} {record.id}, which waits here"
                 self._give_up_copy(queue, owned, replace(record, retry_state=None, fault=why), now)
                 return
-            self._bind_settlement(owned, identity, state)
             due_ms, at_ms = due_of(state, now), record.timestamp
             copy = QueuedCopy(record.offset, identity, line, state.order, attempt, due_ms, at_ms, record.weight)
             self._know_copy(owned, copy)
@@ -449,8 +444,6 @@ class LongWaits:
         if state.due_at <= now.wall_ms + SOON_MS and self._at_hand_bytes < most_bytes:
             at_hand.append(kept := as_read_back(entry, state, owned.source, where))
             self._at_hand_bytes += kept.weight
-        # A copy that is not read back would else never be seen to be the one that a person has decided about.
-        self._bind_settlement(owned, identity, state)
 
     def _is_other(self, owned: OwnedQueue, record: Record) -> bool:
         """Return whether what waits as this record is another one, and stays."""
@@ -562,38 +555,6 @@ class LongWaits:
 
     # --- aside: read, and not delivered -----------------------------------------------------------------------------
 
-    def settle(self, ident: str, settlement: SettlementRecord | None, now: Now) -> None:
-        """Take in what a person has decided about the record `ident`; None: it was withdrawn, or is done.
-
-        The settlement must have no fault (`fault_of_settlement`). It is carried out by the owner of the record, as soon
-        as no record of its key is out. The policy topic tells each of them more than once.
-        """
-        before = self._settlements.pop(ident, None)
-        if settlement is not None:
-            self._settlements[ident] = settlement
-        is_news = settlement is not None and (before is None or before.nonce != settlement.nonce)
-        owned = self._by_main.get(Partition(ident.rsplit(":", 2)[0], number_of(ident)))
-        if owned is None or (settlement is not None and not is_news):
-            return
-        about = [entry for entry in owned.ledger.entries() if entry.identity[0] == offset_of(ident)]
-        for entry in about:
-            if settlement is None:
-                owned.reading.settling.pop(entry.identity, None)
-            elif entry.attempt == attempt_of(settlement):
-                owned.reading.settling[entry.identity] = _by_hand(settlement)
-                if entry.phase is Phase.TAKEN:
-                    self._settle_from_memory(owned, entry, now)
-        self._changed.add(owned.main)
-        self._ties.end_turn(now)
-
-    def _bind_settlement(self, owned: OwnedQueue, identity: Identity, state: RetryState) -> None:
-        """Have a copy that came into a queue settled, if a decision is meant for it."""
-        settlement = self._settlements.get(state.id) if self._settlements else None
-        # Contract 5.7: it is meant for this attempt alone; a later copy of the record is another question.
-        is_meant = settlement is not None and attempt_of(settlement) == attempt_of(state)
-        if settlement is not None and is_meant and settlement.nonce != state.settled:
-            owned.reading.settling[identity] = _by_hand(settlement)
-
     def bind(self, queue: PartitionState, record: Record, by_hand: ByHand, now: Now) -> int | None:
         """Have a record settled that was read in a queue; return the offset of the copy that waits, if one does."""
         owned = None if queue.kind.under is None else self._by_main.get(queue.kind.under)
@@ -605,6 +566,12 @@ class LongWaits:
             self._settle_from_memory(owned, entry, now)
         self._changed.add(owned.main)
         return entry.offset
+
+    def is_under_way(self, record: Record) -> bool:
+        """Return whether a newer copy of a record that was read in a queue is written, or was not read yet."""
+        owned = self._queue_of(record)
+        entry = None if owned is None else owned.ledger.entry(identity_of(record))
+        return entry is not None and entry.phase in (Phase.WRITING, Phase.EXPECTED)
 
     def waits(self, record: Record) -> bool:
         """Return whether the record of a copy that was read in a queue waits."""
@@ -867,11 +834,6 @@ class LongWaits:
                 ensure(out <= MOST_OUT + MOST_HOPS, f"{out} records of the queue of {source} are out")
             is_begun = bool(main.offsets.entries)
             ensure(owned.is_known or not is_begun, f"nothing of {source} has begun before its queue is known")
-
-
-def _by_hand(settlement: SettlementRecord) -> ByHand:
-    said = settlement.how, settlement.why, settlement.who
-    return ByHand(*said, settlement.nonce, attempt_of(settlement))
 
 
 def _are_tries_bounded(policy: Policy) -> bool:

@@ -13,7 +13,8 @@ This machine of a lane carries out its part in each partition that is owned, in 
 
 So while a decision is open nobody delivers the record otherwise, and nothing here depends on how far a scan has come: a
 new owner begins again at what the last one has noted (`done/…`), and passes over what is done. Of several decisions
-about one record the last one applies. A copy that a decision has written names it (RETRY_SETTLED), so each acts once.
+about one record the last one applies. A copy that a decision has written names it (RETRY_SETTLED), so neither it nor an
+earlier one acts on that again. In a queue the scan waits for what its owner has not read, or is writing again.
 
 The state of a range:
 
@@ -204,15 +205,21 @@ class Settling:
     # --- which decision applies -------------------------------------------------------------------------------------
 
     def decision_on(self, partition: PartitionState, record: Record) -> OpenDecision | None:
-        """Return the decision that applies to a waiting record; None if none does."""
+        """Return the decision that applies to a waiting record; None if none does, or a later one has acted on it."""
         state, level, latest = record.retry_state, "", None
         if state is None or record.fault:
             return None
+        acted = self.open.get(state.settled)
         for one in self.open.values():
-            if (latest is not None and one.number < latest.number) or one.ident == state.settled:
+            if acted is not None and one.number <= acted.number:
                 continue
-            if not one.record.id:
-                open_range = one.ranges.get(partition.source)
+            if latest is not None and one.number < latest.number:
+                continue
+            open_range = one.ranges.get(partition.source)
+            if one.record.id:  # wherever it lies; but in a queue what is parked again has the same counts
+                if open_range is not None and open_range.is_finished and partition.kind.under is not None:
+                    continue
+            else:
                 if (
                     open_range is None
                     or open_range.is_finished
@@ -427,9 +434,12 @@ class Settling:
     def _settle_in_queue(
         self, one: OpenDecision, open_range: OpenRange, queue: PartitionState, record: Record, now: Now
     ) -> bool:
-        """Have the queue settle a record, of which it knows whether it still waits."""
+        """Have the queue settle a record, of which it knows whether it still waits; return False if it does not know
+        yet, or not yet where its copy lies."""
         queues = self._decisions.queues
         assert queues is not None, "a queue partition is one of its lane's queues"
+        if record.offset >= queue.offsets.next or queues.is_under_way(record):
+            return False
         if one.record.how == RETRY_NOW and not queues.is_head(record):
             open_range.without_effect += queues.waits(record)
         elif (offset := queues.bind(queue, record, one.by_hand, now)) is not None:

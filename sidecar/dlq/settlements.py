@@ -1,7 +1,7 @@
 """Settlements: read from the policy topic, written to it, and forgotten with what they are about.
 
 A settlement names the attempt that it is for. So it dismisses one stay of a record in the DLQ, and never a
-later one; of a record that waits it is about one wait.
+later one.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ class LetterKey(NamedTuple):
 class Settlements(NamedTuple):
     """What the policy topic holds of people's decisions.
 
-    `commits`: the settlements that dismiss a letter, by its stay. `waiting`: the settlements of records that wait, by
-    the record's id. `has_ladder`: the policy in force has a ladder that keeps the order, whatever the configuration
-    says.
+    `commits`: the settlements that dismiss a letter, by its stay. `has_ladder`: the policy in force has a ladder that
+    keeps the order, whatever the configuration says.
     """
 
     commits: Mapping[LetterKey, SettlementRecord]
-    waiting: Mapping[str, SettlementRecord] = {}
     has_ladder: bool = False
 
     @property
@@ -65,11 +63,11 @@ def read_settlements(kafka: Mapping[str, str], names: Names) -> Settlements:
     state = ControlLog(kafka, names, CLIENT).read_if_there()
     if state is None:
         return NONE
-    commits = {LetterKey(ident, attempt_of(record)): record for ident, record in state.settlements.dismissals.items()}
+    commits = {LetterKey(ident, attempt_of(record)): record for ident, record in state.dismissals.items()}
     policy, agreed = state.policies.in_force, next(iter(state.live_settings(wall())), None)
     values = {**({} if agreed is None else agreed.record.values), **({} if policy is None else policy.policy)}
     has_ladder = bool(values.get("ordered_ladder"))
-    return Settlements(commits, state.settlements.waiting, has_ladder)
+    return Settlements(commits, has_ladder)
 
 
 def gone_of(settlements: Settlements, layout: Mapping[Partition, HasSpan]) -> list[str]:

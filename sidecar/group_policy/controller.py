@@ -40,8 +40,6 @@ from reconsume.topics.policy_record import (
     NewerRecord,
     ObeysTold,
     PolicyHeard,
-    SettlementHeard,
-    SettlementRecord,
 )
 from reconsume.topics.position_ranges import Resets
 
@@ -85,9 +83,6 @@ class Lanes(Protocol):
     def reset(self, orders: tuple[ResetOrder, ...], known: Resets) -> None:
         """Carry out these resets of positions, and deliver no copy that those which are `known` have superseded."""
 
-    def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
-        """Take in what a person has decided about the record with this id; None: it is there no more."""
-
     def expect_queues(self) -> None:
         """Hear that the group's policy has begun, changed or ended a ladder that keeps the order."""
 
@@ -112,14 +107,10 @@ class FollowedLog:
         self._missing_since: int | None = clock().steady_ms
         """Since when the log lacks a heartbeat of this instance (steady ms). None: it has one, or that was logged."""
 
-    def forget_positions(self) -> ControlState:
-        """Note that the log is read from its first record, and return what it said before.
-
-        It may be another log. A decision that is not said again is not carried out.
-        """
-        before, self.state, self._ahead, self.is_read = self.state, ControlState(OF_INSTANCE), None, False
+    def forget_positions(self) -> None:
+        """Note that the log is read from its first record. It may be another log."""
+        self.state, self._ahead, self.is_read = ControlState(OF_INSTANCE), None, False
         self._peers.begin()
-        return before
 
     def hear(self, said: ControlRecord, *, live: bool) -> str:
         """Take in a record. Return why a decision is not carried out, in one sentence; otherwise empty."""
@@ -367,14 +358,12 @@ class PolicyController:
             self._note_obeyed()
 
     def _forget_positions(self) -> None:
-        before = self._log.forget_positions()
+        self._log.forget_positions()
         self.obeys = None  # its offsets are those of the log before
         self.holds.begin(self._log.state.holds)
         self.resets.begin()
         self._decisions_are_told, self._are_notes_written = False, False
         self.own.forget_sent()
-        for ident in before.settlements.waiting:
-            self._lanes.settle(ident, None)
 
     def _tell_decisions(self) -> None:
         """Tell the lanes what is decided, once the log was read to its end: what is not said again has ended."""
@@ -388,18 +377,11 @@ class PolicyController:
             self._lanes.rewrite_notes()
 
     def _hear(self, said: ControlRecord, live: bool) -> None:
-        waiting = self._log.state.settlements.waiting
-        before = waiting.get(said.heard.id) if isinstance(said.heard, SettlementHeard) else None
         fault = self._log.hear(said, live=live)
         match said.heard:
             case PolicyHeard(record=record):
                 if record is not None and ORDERED_LADDER in {*record.policy, *record.was}:
                     self._lanes.expect_queues()
-            case SettlementHeard(id=ident) if fault:
-                extra = {"event": "settlement-ignored", "about": [ident]}
-                _LOG.warning("the settlement of %s is not carried out: %s", ident, fault, extra=extra)
-            case SettlementHeard(id=ident) if waiting.get(ident) is not before:
-                self._lanes.settle(ident, waiting.get(ident))
             case HoldHeard(id=ident, record=hold):
                 self.holds.hear(ident, hold)
             case DecisionHeard(id=ident) if fault:

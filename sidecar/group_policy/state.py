@@ -26,7 +26,6 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.participation import Others
-from reconsume.sidecar.hints import hint
 from reconsume.sidecar.printable import plural
 from reconsume.topics import versions
 from reconsume.topics.action_record import ActionHeard, ActionRecord
@@ -39,12 +38,18 @@ from reconsume.topics.agreement import (
     SettingsRecord,
     newest_first,
 )
-from reconsume.topics.decision_record import DECISION, MOST_DECISIONS, MOST_RANGES, DecisionHeard, DecisionRecord
+from reconsume.topics.decision_record import (
+    COMMIT,
+    DECISION,
+    MOST_DECISIONS,
+    MOST_RANGES,
+    DecisionHeard,
+    DecisionRecord,
+)
 from reconsume.topics.hold_record import HOLD, IDENT, MOST_HOLDS, HoldHeard, HoldRecord, lasts_too_long
 from reconsume.topics.ownership import Readers
 from reconsume.topics.policy_record import (
     KEY,
-    MOST_OPEN,
     BadRecord,
     Heard,
     InstanceHeard,
@@ -54,7 +59,6 @@ from reconsume.topics.policy_record import (
     SettlementHeard,
     SettlementRecord,
     SubscriptionRecord,
-    fault_of_settlement,
     parse_record,
 )
 from reconsume.topics.reset_record import MOST_RESETS, MOST_TARGETS_KEPT, RESET, ResetHeard, ResetRequest
@@ -335,30 +339,6 @@ def in_force_of(live: Mapping[str, HoldRecord], ignored: list[str], now_ms: int)
     return HoldsInForce(dict(lasting[:MOST_HOLDS]), tuple(ignored))
 
 
-class KnownSettlements:
-    """What people have decided about single records: those that wait, and dead letters, by the record's id."""
-
-    def __init__(self, most_dismissals: int) -> None:
-        self.waiting: dict[str, SettlementRecord] = {}
-        self.dismissals: dict[str, SettlementRecord] = {}
-        self._most_dismissals = most_dismissals
-
-    def add(self, ident: str, record: SettlementRecord | None) -> str:
-        """Take in a decision; None: it was carried out. Return why nobody carries it out; empty if somebody may."""
-        if record is not None and not record.position:
-            is_full = len(self.waiting) >= MOST_OPEN and ident not in self.waiting
-            excess = f"there are {MOST_OPEN} of them: `{hint('settle')}` makes room" if is_full else ""
-            fault = fault_of_settlement(ident, record) or excess
-            if not fault:
-                self.waiting[ident] = record
-            return fault
-        self.waiting.pop(ident, None)
-        self.dismissals.pop(ident, None)
-        if record is not None and record.how == "commit" and len(self.dismissals) < self._most_dismissals:
-            self.dismissals[ident] = record
-        return ""
-
-
 class ControlState:
     """Everything that a control log says. Its parts answer the queries."""
 
@@ -370,7 +350,8 @@ class ControlState:
         """Who reads the group's retries: sidecars and Spark queries."""
         self.settings = KnownSettings()
         self.holds = HoldsHeard(bounds.holds)
-        self.settlements = KnownSettlements(bounds.dismissals)
+        self.dismissals: dict[str, SettlementRecord] = {}
+        """The dismissals of dead letters, by the record's id."""
         self.decisions: dict[str, DecisionRecord] = {}
         """The open decisions about waiting records, by id, in the order of the log, whose time is their `at`."""
         self.actions: dict[str, ActionRecord] = {}
@@ -383,7 +364,7 @@ class ControlState:
         """The offset after the last policy or hold."""
         self.written_at = 0
         """When the last record was written (epoch ms)."""
-        self._most_actions = bounds.actions
+        self._bounds = bounds
 
     def apply(self, said: ControlRecord, now_ms: int) -> str:
         """Take in the next record. Return why a decision is not carried out, in one sentence; otherwise empty."""
@@ -413,7 +394,7 @@ class ControlState:
                 self.holds.add(ident, hold, now_ms)
                 self.said_to = self.next_offset
             case SettlementHeard(id=ident, record=settlement):
-                return self.settlements.add(ident, settlement)
+                self._hear_settlement(ident, settlement)
             case DecisionHeard(id=ident, record=decision):
                 return self._hear_decision(ident, decision, at, now_ms)
             case ActionHeard(id=ident, record=action):
@@ -436,11 +417,19 @@ class ControlState:
         named = {beat.settings for beat in self.beats.known().values()}
         self.settings.add(digest, record, at, named)
 
+    def _hear_settlement(self, ident: str, record: SettlementRecord | None) -> None:
+        """Take in the dismissal of a dead letter; None: its letter is gone. Former versions wrote settlements of
+        records that wait, which have no position: they say nothing."""
+        self.dismissals.pop(ident, None)
+        is_dismissal = record is not None and record.how == COMMIT and bool(record.position)
+        if record is not None and is_dismissal and len(self.dismissals) < self._bounds.dismissals:
+            self.dismissals[ident] = record
+
     def _hear_action(self, ident: str, record: ActionRecord | None) -> None:
         self.actions.pop(ident, None)
         if record is not None:
             self.actions[ident] = record
-            if len(self.actions) > self._most_actions:
+            if len(self.actions) > self._bounds.actions:
                 del self.actions[next(iter(self.actions))]
 
     def _hear_decision(self, ident: str, record: DecisionRecord | None, at: int, now_ms: int) -> str:

@@ -356,7 +356,7 @@ class GroupWatch:
         offsets, ends = sum(span.end - span.begin for span in spans.values()), sum(span.end for span in spans.values())
         if not offsets:
             return 0, False
-        decisions, actions = self._state.settlements.dismissals, self._state.actions
+        decisions, actions = self._state.dismissals, self._state.actions
         last = list(actions.items())[-1:]
         mark = tuple(spans.items()), len(decisions), list(decisions)[-1:], last
         known = self._letters

@@ -43,7 +43,6 @@ from reconsume.sidecar.kafka.restart_cause import AskRestart, no_restart
 from reconsume.sidecar.observability.queue_lines import log_filling
 from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.runtime.loop_bridge import LoopBridge
-from reconsume.topics.policy_record import SettlementRecord
 
 HAND_OVER_SHARE = 8
 """One part in this many of the room is handed over at a time at most. The lane is told so late that it is full; with
@@ -207,11 +206,6 @@ class LaneRunner:
     def wait_for_deliveries(self, timeout: float) -> None:
         """From now on, let a partition that is taken away wait for its deliveries for so many seconds."""
         self.consumer.wait_for_deliveries(timeout)
-
-    def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
-        """Take in what a person has decided about a record that may wait in a queue of this lane."""
-        if self.lane.queues is not None:
-            self.lane.queues.settle(ident, settlement, now())
 
     def expect_queues(self) -> None:
         """Take it that the group has a ladder, even if the policy that is applied has none."""

@@ -40,7 +40,6 @@ from reconsume.topics.policy_record import (
     PaceTold,
     RefusedTold,
     ReleaseTold,
-    SettlementRecord,
 )
 from reconsume.topics.position_ranges import Resets
 from reconsume.topics.removed import removed_role
@@ -102,11 +101,6 @@ class PolicyTargets:
         """Carry out these resets of positions, in all lanes, and deliver no copy that earlier ones have superseded."""
         for runner in self.runners:
             runner.lane.reset(orders, known, now())
-
-    def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
-        """Have the owner of a record that waits carry out what a person has decided about it."""
-        for runner in self.runners:
-            runner.settle(ident, settlement)
 
 
 def removed(settings: Settings, leftovers: Collection[str]) -> dict[str, int]:

@@ -1,7 +1,9 @@
-"""An operator who decides about many waiting records at once, as each instance hears of it, and what it must mean."""
+"""An operator who decides about waiting records, one or many at once, as each instance hears of it, and what it must
+mean."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +15,7 @@ from reconsume.topics.owner_notes import PARTITION, OwnerNotes
 from reconsume.topics.partition import Partition
 from reconsume.topics.retry_headers import RetryState
 from tests.sim.plan import Fault
-from tests.sim.samples import WALL
+from tests.sim.samples import WALL, read
 
 if TYPE_CHECKING:
     from tests.sim.checker import Found
@@ -45,18 +47,31 @@ class DecisionModel:
         """Whether anything is decided in this story: only then Kafka tells the ids of topics."""
 
     def decide(self, fault: Fault) -> None:
-        """Write a decision about what waits now."""
-        world, number = self._world, len(self.made)
-        ident, how = f"d{number}", WAYS[fault.whom % 3]
-        record = DecisionRecord(
-            how,
-            "ann@host",
-            ident,
-            WALL + world.steady_ms,
-            tuple(self._ranges()),
-            rate=world.random.choice(RATES),
-            **FILTERS[fault.lasts % len(FILTERS)],  # type: ignore[arg-type]
-        )
+        """Write a decision about all that waits now and fits."""
+        fits = FILTERS[fault.lasts % len(FILTERS)]
+        self._write(WAYS[fault.whom % 3], rate=self._world.random.choice(RATES), **fits)
+
+    def decide_one(self) -> None:
+        """Write a decision about any of the records that wait in queues."""
+        if waiting := list(self._in_queues()):
+            self._write_one(self._world.random.choice(waiting))
+
+    def decide_parked(self) -> bool:
+        """Write decisions about all records that are parked; return whether there was one."""
+        parked = [state for state in self._in_queues() if state.parked]
+        for state in parked:
+            self._write_one(state)
+        return bool(parked)
+
+    def _write_one(self, state: RetryState) -> None:
+        counts = {"redrives": state.redrives, "times": state.times, "cycle": state.cycle}
+        self._write(self._world.random.choice(WAYS), id=state.id, **counts)
+
+    def _write(self, how: str, **what: object) -> None:
+        world, ident = self._world, f"d{len(self.made)}"
+        world.faults.ended = max(world.faults.ended, world.steady_ms)
+        ranges = tuple(self._ranges())
+        record = DecisionRecord(how, "ann@host", ident, WALL + world.steady_ms, ranges, **what)  # type: ignore[arg-type]
         self.made[ident] = Decided(record, {})
         for process in world.processes:
             process.later(world.random.choice(LATE), partial(self._hear, process))
@@ -75,6 +90,17 @@ class DecisionModel:
                 continue
             ranges.append(DecidedRange(*source, log.ident.topic, start, log.end))
         return ranges
+
+    def _in_queues(self) -> Iterator[RetryState]:
+        """The newest open copy of each record that waits in a queue."""
+        found: dict[str, RetryState] = {}
+        for source, log in self._world.kafka.logs.items():
+            progress = self._world.kafka.progress("billing", source)
+            for stored in log.records if "-ORDERED-" in source.topic else ():
+                state, _ = read(stored.headers, self._world.everything, stored.appended + 10**12)
+                if state is not None and not progress.covers(stored.offset):
+                    found[state.id] = state
+        return iter(found.values())
 
     def begin(self, process: Process) -> None:
         """A process reads the control log before it delivers anything."""

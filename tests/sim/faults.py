@@ -117,7 +117,7 @@ class Faults(KafkaFaults):
 
     def _settle(self, fault: Fault) -> None:
         """A person decides about one of the records that wait."""
-        self.world.operator.settle_one()
+        self.world.deciding.decide_one()
 
     def _decide(self, fault: Fault) -> None:
         """An operator decides about waiting records, as many as fit."""

@@ -28,7 +28,6 @@ from tests.sim.faults import Faults
 from tests.sim.hold_model import HoldModel
 from tests.sim.kafka_model import KafkaModel, Stored
 from tests.sim.lane_view import CHOSEN, MakeLane, view
-from tests.sim.operator_model import OperatorModel
 from tests.sim.plan import INTERVAL, Config, Plan
 from tests.sim.process import LaneHost, Process
 from tests.sim.reset_model import ResetModel
@@ -100,7 +99,6 @@ class World:
         self.groups = {group: Coordinator(self, group) for group in GROUPS}
         self.processes: list[Process] = []
         self.faults = Faults(self)
-        self.operator = OperatorModel(self)
         for _ in range(plan.sidecars):
             self.start(at_once=True)
 
@@ -193,7 +191,7 @@ class World:
 
     def _live(self) -> None:
         steps = 0
-        while self._agenda or self.operator.settle_parked():
+        while self._agenda or self.deciding.decide_parked():
             self.steady_ms, _, act = heapq.heappop(self._agenda)
             act()
             steps += 1
@@ -238,7 +236,6 @@ class World:
         """Another process, under the configuration of now."""
         process = Process(self, f"billing-{next(self._names)}", self.policies[self.deployed])
         self.processes.append(process)
-        self.operator.tell(process)
         for group, host in process.hosts.items():
             self.groups[group].join(host, at_once=at_once)
         return process

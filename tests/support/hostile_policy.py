@@ -27,7 +27,7 @@ def forged(kind: bytes) -> dict[str, object]:
         return {"since": now, "until": now + HOUR, "why": "x", "who": "root", "topic": "nobody-has-it", "v": 1}
     if kind == b"settle/":
         made = {"redrives": 0, "times": 1, "how": "commit", "why": "x", "who": "root", "at": now, "nonce": "n1"}
-        return {**made, "place": "", "v": 1}
+        return {**made, "place": "nobody-has-it-DLQ:0:1", "v": 1}
     if kind == b"decision/":
         made = {"how": "commit", "who": "root", "why": "x", "at": now, "rate": "5/s", "topic": "nobody-has-it", "v": 1}
         return {**made, "ranges": [["nobody-has-it", 0, "", 0, 9]]}

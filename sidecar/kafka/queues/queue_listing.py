@@ -5,7 +5,7 @@ No group is joined and nothing is committed. What changes meanwhile may be shown
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -25,8 +25,6 @@ from reconsume.sidecar.kafka.messages import queue_reading_of, to_record
 from reconsume.sidecar.kafka.noted_progress import progress_with_notes
 from reconsume.sidecar.kafka.scan import Bounds, Report, ScanClient, partition_of
 from reconsume.topics.attempt import retry_state_of
-from reconsume.topics.group_rules import number_of
-from reconsume.topics.names import Names
 
 MOST_READ = 500_000
 """Copies that are read at most, unless the caller says otherwise: some 100 MB of memory, whatever their keys."""
@@ -36,14 +34,12 @@ class Wanted(NamedTuple):
     """What is to be read.
 
     `key`: records of this key alone, unless it is None. `most_read`: copies that are read at most. `most_kept`: records
-    that are kept of a key. `ids`: records with these ids alone, and of the queues only their partitions, unless it is
-    None.
+    that are kept of a key.
     """
 
     key: bytes | None = None
     most_read: int = MOST_READ
     most_kept: int = 1
-    ids: Collection[str] | None = None
 
 
 class WaitingScan(NamedTuple):
@@ -73,8 +69,7 @@ def read_waiting(
             finds = f"`{hint('find')}` finds a record that is retried in place"
             raise NoQueuesError(f"without retry.ordered_ladder this group has no queues: {finds}")
         raise ContractError(f"{names.ordered(policy.topics[0])} is {ABSENT}: `{hint('topics apply')}` creates it")
-    is_asked = _asked(names, wanted.ids)
-    led = [partition for topic in topics.values() for partition in topic.led if is_asked(partition)]
+    led = [partition for topic in topics.values() for partition in topic.led]
     progress = progress_with_notes(cluster, names, partial(cluster.progress, names.group, led))
     spans = {
         partition: Span(max(span.begin, progress[partition].next if partition in progress else 0), span.end)
@@ -89,17 +84,10 @@ def read_waiting(
     absent = ", ".join(queue for queue in queues if queue not in topics)
     reasons = [
         scan.missing("the queues"),
-        unled_text(topics.values(), is_asked),
+        unled_text(topics.values()),
         f"{absent} is {ABSENT}" if absent else "",
     ]
     return WaitingScan(copies.keys, copies.bad, "; ".join(filter(None, reasons)))
-
-
-def _asked(names: Names, ids: Collection[str] | None) -> Callable[[PartitionName], bool]:
-    """Return whether a queue partition may hold what is asked for. `ids`: as in `Wanted`."""
-    if ids is None:
-        return lambda _partition: True
-    return {(names.ordered(ident.rsplit(":", 2)[0]), number_of(ident)) for ident in ids}.__contains__
 
 
 class OpenCopies:
@@ -120,5 +108,5 @@ class OpenCopies:
         state = retry_state_of(record)
         if record.fault or state.order is None:
             self.bad += 1
-        elif self._wanted.ids is None or state.id in self._wanted.ids:
+        else:
             self.keys.add(record, state, state.order)

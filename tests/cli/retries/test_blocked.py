@@ -16,10 +16,6 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.queues.queue_listing import Wanted, read_waiting
-from reconsume.sidecar.settings import load
-from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.in_place_told import InPlaceTold
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import SubscriptionRecord, instance_key, render_record
@@ -111,19 +107,6 @@ def test_each_key_is_a_row_with_its_first_record_and_what_is_behind(
     table = call("list", "--blocked", "-o", "table").stdout
     assert "orders:0:0" in table
     assert not {"\u202e", "\x1b"} & set(table)
-
-
-def test_of_records_that_are_named_only_the_partitions_are_read(
-    call: Call, kafka: Broker, queue: str, tmp_path: Path
-) -> None:
-    """However much waits in the others, as `settle --parked` looks each second."""
-    produce(kafka.bootstrap, queue, [queue_copy(queue, b"ada", origin, 1) for origin in range(5)])
-    produce(kafka.bootstrap, queue, [queue_copy(queue, b"bob", 2, 1, number=1)])
-    settings = load(tmp_path / "reconsume.yaml", ())
-    wanted = Wanted(most_read=1, ids={"orders:1:2"})
-    cluster = Cluster(settings.kafka, "test")
-    scan = read_waiting(cluster, build_policy(settings, "test"), ["orders"], "key", wanted, lambda _read, _of: None)
-    assert ([key.first.id for key in scan.keys.by_due()], scan.missing) == (["orders:1:2"], "")
 
 
 @pytest.mark.parametrize(

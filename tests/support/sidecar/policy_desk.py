@@ -15,7 +15,7 @@ from reconsume.sidecar.group_policy.levels import Undrained
 from reconsume.sidecar.group_policy.settings_keeper import SURE_AFTER_LOOKS
 from reconsume.sidecar.settings.model import Settings
 from reconsume.topics.decision_record import DecisionRecord
-from reconsume.topics.policy_record import Heard, PolicyHeard, PolicyRecord, SettlementRecord
+from reconsume.topics.policy_record import Heard, PolicyHeard, PolicyRecord
 from reconsume.topics.position_ranges import Resets
 from tests.support.control_log import said
 
@@ -55,9 +55,6 @@ class Seen:
         self.decided = decisions
 
     def rewrite_notes(self) -> None:
-        """No test looks."""
-
-    def settle(self, ident: str, settlement: SettlementRecord | None) -> None:
         """No test looks."""
 
     async def tell(

@@ -16,11 +16,12 @@ from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.policy import InPlace, Policy
-from reconsume.sidecar.core.ports import Ports
+from reconsume.sidecar.core.ports import Ports, ScannedRange
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import NEVER, Partition, Record
 from reconsume.topics.attempt import Attempt
-from reconsume.topics.policy_record import SettlementRecord
+from reconsume.topics.decision_record import DecidedRange, DecisionRecord
+from reconsume.topics.owner_notes import OwnerNotes
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import Order
 from reconsume.topics.transitions import Commit, DeadLetter, Hop, Requeue
@@ -42,6 +43,7 @@ class QueueRig(Rig):
         super().__init__(policy=rules, order="key")
         self.copies = [self._copy(offset, state) for offset, state in enumerate(copies)]
         self.asked: list[int] = []
+        self.made: dict[str, DecisionRecord] = {}
         self._remake(rules)
         self.lane.assigned([AssignedPartition(ORDERS, 1, Progress(0))], self.now)
         assert self.lane.queues is not None
@@ -53,7 +55,7 @@ class QueueRig(Rig):
         """Make the lane again, with a port for its queue."""
         self.clock.rigs.clear()
         self.gate = Dispatcher(Pace(4))
-        ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice, self)  # type: ignore[arg-type]
+        ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice, self, notes=self)  # type: ignore[arg-type]
         self.lane = Lane(rules, {}, ports, self.gate, LaneOptions(1 << 20, "key", None))
         self.clock.rigs.append(self)
 
@@ -81,11 +83,23 @@ class QueueRig(Rig):
             self.lane.queues.fetched(QUEUE, 1, offset, self.copies[offset], self.now)
         self.check()
 
-    def said(self, how: str, nonce: str = "n1", counts: tuple[int, int] = (0, 2), cycle: int = 0) -> None:
-        """A person decides about the record that waits."""
-        assert self.lane.queues is not None
-        settlement = SettlementRecord(*counts, how, "seen", "ann", WALL, nonce, cycle=cycle)
-        self.lane.queues.settle("orders:0:7", settlement, self.now)
+    def said(self, how: str, ident: str = "n1", counts: tuple[int, int] = (0, 2), cycle: int = 0) -> None:
+        """An operator decides about the record that waits; the decision is known, and its range is read."""
+        ranges, (redrives, times) = (DecidedRange(*QUEUE, "", 0, 9),), counts
+        self.made[ident] = DecisionRecord(
+            how, "ann", "seen", WALL, ranges, id="orders:0:7", cycle=cycle, redrives=redrives, times=times
+        )
+        self.lane.decide(self.made, self.now)
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Bring what the lane asks for of its decisions: what is noted, which is nothing, and the ranges."""
+        while self.notes_read:
+            self.lane.notes_read(self.notes_read.pop(0), OwnerNotes(), self.now)
+        while self.scans:
+            source, epoch, begin, end = self.scans.pop(0)
+            records = tuple(one for one in self.copies if one.offset >= begin)
+            self.lane.scanned(ScannedRange(source, epoch, begin, end, records), self.now)
         self.check()
 
     def written(self) -> list[object]:
@@ -124,20 +138,45 @@ def test_a_decision_about_other_counts_or_one_that_was_carried_out_changes_nothi
     assert rig.asked == []
     acted = QueueRig(replace(PARKED, settled="n1"))
     acted.said("retry-now", "n1")
-    acted.bring()
-    assert acted.written() == [Hop(replace(PARKED, settled="n1"), None)], "it is put back"
-    acted.said("retry-now", "n1")
     assert acted.asked == []
 
 
 def test_a_decision_that_is_known_before_the_queue_is_read_acts_once_it_is() -> None:
+    """Given a range that is read before the owner has read the queue so far, then it waits for that."""
     rig = QueueRig()
-    rig.said("dead-letter")
     rig.copies.append(rig._copy(0, PARKED))
+    rig.said("dead-letter")
+    assert rig.asked == []
     assert rig.lane.queues is not None
     rig.lane.queues.read(FetchedRecords(QUEUE, 1, 0, rig.copies, 1), rig.now, caught_up=True)
+    rig.run(1_000)
+    rig.read_on()
     rig.bring()
     assert isinstance(rig.written()[0], DeadLetter)
+
+
+def test_two_decisions_about_a_record_that_is_parked_again_try_it_once_each() -> None:
+    """Given copies that name the last decision alone, then the one before it does not act again."""
+    rig = LadderRig(policy=replace(rules(retries=2), parks=True))
+    rig.put(waiting(7, 2, parked=True, due_at=0))
+    rig.take_over(main=Progress(100))
+    made = dict[str, DecisionRecord]()
+    for ident in ("first", "second"):
+        ranges = (DecidedRange(*QUEUE, "", 0, rig.end),)
+        made[ident] = DecisionRecord("retry-now", "ann", "seen", WALL, ranges, id="orders:0:7", times=2)
+        rig.lane.decide(made, rig.now)
+        while rig.notes_read:
+            rig.lane.notes_read(rig.notes_read.pop(), OwnerNotes(), rig.now)
+        for _ in range(5):
+            while rig.scans:
+                source, epoch, begin, end = rig.scans.pop()
+                records = tuple(one for at, one in rig.log.items() if begin <= at < end)
+                rig.lane.scanned(ScannedRange(source, epoch, begin, end, records), rig.now)
+            rig.flow(1_000)
+        assert rig.out() == [7]
+        rig.fail(7)
+        rig.flow(9 * HOUR)
+        assert rig.out() == [], "it is parked again, though its copy was written again meanwhile"
 
 
 def test_a_record_that_is_out_is_answered_first() -> None:
@@ -258,7 +297,12 @@ def test_a_decision_about_a_parked_record_out_of_reach_is_carried_out() -> None:
         rig.put(behind(number), key=b"a")
     rig.put(waiting(50, 16, parked=True, due_at=0), key=b"b")
     opened(rig)
-    rig.queues.settle("orders:0:50", SettlementRecord(0, 16, "dead-letter", "seen", "ann", WALL, "n1"), rig.now)
+    ranges = (DecidedRange(*QUEUE, "", 0, rig.end),)
+    decision = DecisionRecord("dead-letter", "ann", "seen", WALL, ranges, id="orders:0:50", times=16)
+    rig.lane.decide({"d": decision}, rig.now)
+    rig.lane.notes_read(rig.notes_read.pop(), OwnerNotes(), rig.now)
+    source, epoch, begin, end = rig.scans.pop()
+    rig.lane.scanned(ScannedRange(source, epoch, begin, end, tuple(rig.log.values())), rig.now)
     for _ in range(50):
         rig.flow(60_000)
     facts = rig.queues.facts()[ORDERS]
@@ -374,15 +418,10 @@ def test_what_is_ready_while_nothing_is_sent_is_decided_at_once(rig: QueueRig) -
 
 
 @pytest.mark.parametrize("outcome", STAYS)
-def test_a_decision_about_other_counts_or_one_that_was_withdrawn_changes_nothing(
-    rig: QueueRig, outcome: Outcome
-) -> None:
+def test_a_decision_about_other_counts_changes_nothing(rig: QueueRig, outcome: Outcome) -> None:
     rig.said("commit", counts=(0, 1))
-    rig.said("commit", "n2")
-    assert rig.lane.queues is not None
-    rig.lane.queues.settle("orders:0:7", None, rig.now)
     rig.answer(outcome)
-    rig.said("commit", "n3", counts=(1, 2))
+    rig.said("commit", "n2", counts=(1, 2))
     rig.run(HOUR)
     assert decisions(rig) == []
     assert len(rig.sent) == 1, "it is out again"

@@ -13,11 +13,10 @@ from reconsume.sidecar.group_policy.state import MOST_KEPT, OF_INSTANCE, Control
 from reconsume.sidecar.settings.group_policy import KEYS
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.table import written
-from reconsume.topics.decision_record import MOST_DECISIONS, WAYS, DecisionHeard
+from reconsume.topics.decision_record import COMMIT, MOST_DECISIONS, WAYS, DecisionHeard
 from reconsume.topics.hold_record import CLOCKS_DIFFER_MS, LONGEST_HOLD_MS, MOST_HOLDS, HoldHeard
 from reconsume.topics.policy_record import (
     LONGEST_WHY,
-    MOST_OPEN,
     BadRecord,
     NewerRecord,
     PolicyHeard,
@@ -48,29 +47,27 @@ def test_a_record_says_only_what_its_key_may_or_one_sentence_that_can_be_shown(s
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_holds_have_an_end_within_a_week_and_settlements_a_way_and_both_are_bounded(seed: int) -> None:
+def test_holds_have_an_end_within_a_week_and_decisions_a_way_and_both_are_bounded(seed: int) -> None:
     state, now = ControlState(), wall()
     for offset, (key, value) in enumerate(hostile(seed, COUNT)):
         assert state.apply(control_record(key, value, offset, now), now).isprintable()
-    assert all(decision.how in WAYS for decision in state.settlements.waiting.values())
-    assert all(len(decision.why) <= LONGEST_WHY for decision in state.settlements.waiting.values())
+    assert all(one.how == COMMIT and len(one.why) <= LONGEST_WHY for one in state.dismissals.values())
     force = state.holds.in_force(now)
     assert 0 < len(force.records) <= MOST_HOLDS
     assert all(now < one.until <= now + LONGEST_HOLD_MS + CLOCKS_DIFFER_MS for one in force.records.values())
     assert all(text.isprintable() for one in force.records.values() for text in (one.what, one.who, one.why))
     assert all(why.isprintable() for why in force.ignored)
-    assert len(state.settlements.waiting) <= MOST_OPEN
     assert all(decision.how in WAYS for decision in state.decisions.values())
     assert len(state.decisions) <= MOST_DECISIONS
 
 
 def test_a_flood_of_good_ones_is_bounded_too() -> None:
     state, now = ControlState(OF_INSTANCE), wall()
-    hold, decision = (msgspec.json.encode(forged(kind)) for kind in (b"hold/", b"settle/"))
+    hold, decision = (msgspec.json.encode(forged(kind)) for kind in (b"hold/", b"decision/"))
     for number in range(10_000):
-        for key, value in ((b"hold/h%d" % number, hold), (b"settle/orders:0:%d" % number, decision)):
+        for key, value in ((b"hold/h%d" % number, hold), (b"decision/d%d" % number, decision)):
             state.apply(control_record(key, value, number, now), now)
-    assert (len(state.holds.in_force(now).records), len(state.settlements.waiting)) == (MOST_HOLDS, MOST_OPEN)
+    assert (len(state.holds.in_force(now).records), len(state.decisions)) == (MOST_HOLDS, MOST_DECISIONS)
     assert (len(state.holds.live), len(state.holds.history)) == (MOST_KEPT, 0)
 
 

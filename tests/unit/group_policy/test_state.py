@@ -16,7 +16,6 @@ from reconsume.sidecar.group_policy.state import (
 from reconsume.topics.action_record import ActionHeard, ActionRecord
 from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.policy_record import (
-    MOST_OPEN,
     BadRecord,
     Heard,
     InstanceHeard,
@@ -39,7 +38,6 @@ from tests.support.control_log import said, state_of
 
 GOOD = PolicyRecord({"max_deaths": 7}, "ann", 5)
 LARGE = 64 * 1024
-ID = "orders:0:7"
 
 
 def applied(state: ControlState, *heard: Heard, at: int = 0, size: int = 100) -> str:
@@ -114,33 +112,32 @@ def test_another_is_well_since_we_are_not_only_if_its_heartbeat_is_behind_ours(w
     assert others(beat("other", well=False)) == Others()
 
 
-# --- decisions and actions -------------------------------------------------------------------------------------------
+# --- dismissals and actions -------------------------------------------------------------------------------------------
 
 
-def decided(ident: str = ID, how: str = "commit", position: str = "") -> SettlementHeard:
-    return SettlementHeard(ident, SettlementRecord(0, 1, how, "x", "ann", 1, "n1", position))
+def dismissed(number: int = 7, how: str = "commit", position: str = "billing-DLQ:0:1") -> SettlementHeard:
+    return SettlementHeard(f"orders:0:{number}", SettlementRecord(0, 1, how, "x", "ann", 1, "n1", position))
 
 
-def test_a_decision_is_there_until_it_was_carried_out_and_a_dismissal_replaces_it() -> None:
-    state = state_of(decided())
-    assert state.settlements.waiting == {ID: decided().record}
-    applied(state, decided(position="billing-DLQ:0:1"))
-    assert (state.settlements.waiting, list(state.settlements.dismissals)) == ({}, [ID])
-    applied(state, SettlementHeard(ID, None))
-    assert state.settlements.dismissals == {}
-    assert "none of" in applied(state, decided(how="explode"))
-    assert state.settlements.waiting == {}
+def test_a_dead_letter_is_dismissed_until_that_is_deleted() -> None:
+    state = state_of(dismissed())
+    assert list(state.dismissals) == ["orders:0:7"]
+    applied(state, SettlementHeard("orders:0:7", None))
+    assert not state.dismissals
 
 
-def test_more_decisions_than_may_be_open_are_left_out_until_there_is_room() -> None:
-    state = ControlState(OF_INSTANCE)
-    applied(state, *(decided(f"orders:0:{offset}") for offset in range(MOST_OPEN)))
-    assert "makes room" in applied(state, decided("orders:0:9999"))
-    assert applied(state, decided("orders:0:5", "retry-now")) == "", "one that is open may be decided again"
-    assert applied(state, SettlementHeard("orders:0:5", None), decided("orders:0:9999")) == ""
-    assert len(state.settlements.waiting) == MOST_OPEN
-    applied(state, decided(position="billing-DLQ:0:1"))
-    assert state.settlements.dismissals == {}, "an instance keeps none"
+@pytest.mark.parametrize("other", [dismissed(position=""), dismissed(how="retry-now"), dismissed(how="explode")])
+def test_a_settlement_of_a_record_that_waits_says_nothing(other: SettlementHeard) -> None:
+    """Former versions wrote such records, and none has carried them out since."""
+    state = state_of(other)
+    assert not state.dismissals
+
+
+def test_dismissals_are_bounded_and_an_instance_keeps_none() -> None:
+    few, instance = ControlState(Bounds(dismissals=2)), ControlState(OF_INSTANCE)
+    for state in (few, instance):
+        applied(state, *map(dismissed, range(5)))
+    assert (len(few.dismissals), len(instance.dismissals)) == (2, 0)
 
 
 def test_the_actions_that_were_written_last_are_kept() -> None:

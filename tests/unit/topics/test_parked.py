@@ -12,7 +12,6 @@ from reconsume.sidecar.core.policy import InPlace
 from reconsume.topics import transitions
 from reconsume.topics.events import Event, State, author_of, decode_event, order
 from reconsume.topics.partition import Partition
-from reconsume.topics.policy_record import SettlementRecord, fault_of_settlement
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import BadHeader, RetryState, parse_retry_headers
 from reconsume.topics.retry_order import Order
@@ -150,19 +149,3 @@ def test_any_other_form_of_a_header_is_refused(header: tuple[str, bytes]) -> Non
 @pytest.mark.parametrize("more", [{"due_at": 5}, {"due_at": 0, "behind": True}])
 def test_a_parked_copy_that_is_due_or_behind_is_not_believed(more: dict[str, object]) -> None:
     assert "RETRY_PARKED" in PARKS.queue_fault(QUEUE, life(times=0, order=Order(7), parked=True, **more))
-
-
-@pytest.mark.parametrize(
-    ("ident", "how", "nonce", "why"),
-    [
-        ("orders:0:7", "retry-now", "00ff", ""),
-        ("orders:0:7", "explode", "00ff", "none of"),
-        ("orders:0:07", "commit", "00ff", "names no record"),
-        ("é:0:7", "commit", "00ff", "names no record"),
-        ("orders:0:7", "commit", "a\nb", "nonce"),
-    ],
-)
-def test_a_settlement_that_nobody_can_carry_out_is_named(ident: str, how: str, nonce: str, why: str) -> None:
-    fault = fault_of_settlement(ident, SettlementRecord(0, 1, how, "x", "ann", WALL, nonce))
-    assert why in fault
-    assert bool(fault) == bool(why)
