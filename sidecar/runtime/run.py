@@ -25,7 +25,7 @@ from reconsume.sidecar.observability.thread_watch import log_ends
 from reconsume.sidecar.process_memory import give_back_memory, keep_memory_private
 from reconsume.sidecar.runtime.restarts import USED_UP, Restarts, become_new
 from reconsume.sidecar.runtime.sidecar import _LOG, Sidecar, context_of
-from reconsume.sidecar.runtime.stop_signals import StopSignals, block_stops
+from reconsume.sidecar.runtime.stop_signals import StopSignals, block_stops, restore_blocked
 from reconsume.sidecar.settings.checks import exposed, without_effect
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.modes import ignored_settings
@@ -40,22 +40,25 @@ def run(groups: Sequence[Settings], speed: int = 1) -> int:
 
     `speed`: what the waits of retries are divided by; more than 1 only under `dev up`.
     """
-    block_stops()
-    keep_memory_private()
-    # There is no core dump, so what ends the process from C (an assertion of the client: signal 6, exit code 134) would
-    # leave no trace: the stacks of all threads go to stderr. They name functions and lines, and no values.
-    faulthandler.enable(2)
-    log = groups[0].log  # the same in all groups, as every setting of the process
-    configure(log.level, log.format)
-    log_ends()
-    for settings in groups:
-        context_of(settings.group, is_one_of_several=len(groups) > 1).run(log_warnings, settings)
-    give_back_memory()
-    # Records are many and short-lived, and none of them is ever part of a reference cycle: collect less often. A relay
-    # at full speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.
-    gc.freeze()
-    gc.set_threshold(200_000, 20, 100)
-    return uvloop.run(_main(groups, speed))
+    blocked_before = block_stops()
+    try:
+        keep_memory_private()
+        # There is no core dump, so what ends the process from C (an assertion of the client: signal 6, exit code 134)
+        # would leave no trace: the stacks of all threads go to stderr. They name functions and lines, and no values.
+        faulthandler.enable(2)
+        log = groups[0].log  # the same in all groups, as every setting of the process
+        configure(log.level, log.format)
+        log_ends()
+        for settings in groups:
+            context_of(settings.group, is_one_of_several=len(groups) > 1).run(log_warnings, settings)
+        give_back_memory()
+        # Records are many and short-lived, and none of them is ever part of a reference cycle: collect less often. A
+        # relay at full speed spends 10 % of its time on collections from 50 000 objects on, and 2 % from 200 000 on.
+        gc.freeze()
+        gc.set_threshold(200_000, 20, 100)
+        return uvloop.run(_main(groups, speed))
+    finally:  # only where a start has failed: a sidecar that has run ends its process itself
+        restore_blocked(blocked_before)
 
 
 def log_warnings(settings: Settings) -> None:

@@ -11,16 +11,21 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 STOPS = frozenset({signal.SIGTERM, signal.SIGINT})
 _END = signal.SIGUSR2
 """Ends the waiting thread; it is sent to that thread alone."""
 
 
-def block_stops() -> None:
-    """Block the signals on this thread, and on each that it starts from now on."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS | {_END})
+def block_stops() -> Collection[int]:
+    """Block the signals on this thread, and on each that it starts from now on; return what was blocked before."""
+    return signal.pthread_sigmask(signal.SIG_BLOCK, STOPS | {_END})
+
+
+def restore_blocked(before: Collection[int]) -> None:
+    """Block what was blocked before, and nothing else: a start has failed, and its caller goes on."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class StopSignals(threading.Thread):

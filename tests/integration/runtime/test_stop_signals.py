@@ -42,3 +42,17 @@ def test_a_signal_at_any_moment_of_a_restart_in_place_arrives(tries: int) -> Non
                 assert process.wait(SECONDS) == 7
             finally:
                 process.kill()
+
+
+def test_a_start_that_fails_leaves_the_signals_as_they_were() -> None:
+    """Else whoever has called it, or is its child, could not be stopped any more."""
+    program = """
+import signal
+from reconsume.sidecar.runtime.run import run
+before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+try:
+    run([])
+except IndexError:
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=SECONDS)
