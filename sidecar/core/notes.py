@@ -207,7 +207,8 @@ class NoteKeeper:
         """End the way of a record that was settled early; return whether it has not begun since. `is_written`: Kafka
         has it; otherwise it waits on."""
         notes = partition.offsets.notes
-        assert notes is not None
+        if notes is None:  # its turn had come before the batch was taken, which has no note of it
+            return False
         coming = notes.coming.pop(record.offset, None)
         if is_written:
             notes.add(record.offset)
@@ -271,6 +272,8 @@ class NoteKeeper:
             self._agenda.set_time(REFUSED, now.steady_ms + REFUSED_FOR_MS)
         if not result.committed:
             return
+        # What the batch has noted is added to its notes after this call (`finish_early`).
+        noted = {entry.record.source for entry in result.batch.entries if entry.is_early}
         for source in {*result.batch.commits}:
             partition = self._partitions.get(source)
             share = result.batch.commits[source]
@@ -283,7 +286,7 @@ class NoteKeeper:
                 if share.progress.unique:  # else it was taken before they were found
                     notes.obsolete.clear()
                     notes.stale.clear()
-                if notes.is_empty:
+                if notes.is_empty and source not in noted:
                     partition.offsets.notes = None
 
     def check(self) -> None:

@@ -1,9 +1,10 @@
 """Stories in which an operator decides about waiting records, many at once, while other things go wrong."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reconsume.sidecar.core.outcome import COMMITTED
+from reconsume.sidecar.core.progress import Bounds
 from reconsume.topics.events import State
 from tests.sim.checker import Found, all_is_done, nothing_is_early, nothing_waits_for_ever, the_record_is_as_it_was
 from tests.sim.decision_model import (
@@ -21,6 +22,39 @@ from tests.sim.world import World
 
 SLOW = st.just((Config(table=(1_000, 30_000)),))
 """Levels in which records wait long enough to be decided about."""
+
+
+TURN_COMES_MEANWHILE = Plan(
+    seed=8673,
+    records=14,
+    sidecars=2,
+    partitions=2,
+    concurrency=4,
+    room=1_048_576,
+    retries=1,
+    deaths=None,
+    killers=(),
+    put_off=0,
+    failures=None,
+    spread=0,
+    weights=Weights(ok=2, fail=5, timeout=1, throttle=0, ask=2, reject=0),
+    fates=(1, 0, 0),
+    faults=(
+        Fault("decide", 3_999, 0, 9),
+        Fault("decide", 166, 20_000, 4),
+        Fault("decide", 500, 3_000, 0),
+        Fault("decide", 5_543, 700, 6),
+        Fault("decide", 295, 700, 2),
+        Fault("decide", 95, 3_000, 5),
+        Fault("decide", 20_132, 0, 2),
+        Fault("decide", 887, 30, 1),
+    ),
+    bounds=Bounds(span=2, window=8, far_bytes=40, skip=1),
+    stall=2_500,
+    lock=20_000,
+    configs=(Config(table=(1_000, 30_000)),),
+)
+"""Records that are settled early come to their turn before they are in Kafka."""
 
 
 def told(plan: Plan) -> World:
@@ -62,6 +96,7 @@ def nothing_is_lost_or_counted_twice(found: Found, origin: str) -> None:
 
 
 @story
+@example(TURN_COMES_MEANWHILE)
 @given(plans("decide", "decide", configs=SLOW))
 def test_what_is_decided_is_carried_out_once_and_nothing_else_is_delivered_meanwhile(plan: Plan) -> None:
     told(plan)
