@@ -42,7 +42,7 @@ def reset(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Move the position of the group in a topic, backwards or forwards, while it runs.
+    """Move the position of the group in a topic while it runs.
 
     Backwards, the records from the target on are delivered again in a new retry cycle. What waits for a retry of an
     earlier cycle of these records ends without a delivery, and their dead letters stay, superseded. Forwards, the

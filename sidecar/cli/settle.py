@@ -82,7 +82,7 @@ def settle(
     yes: Yes = False,
     dry_run: DryRun = False,
 ) -> int:
-    """Decide by hand about records that wait, one or many, or about a dead letter.
+    """Decide by hand about records that wait, or about a dead letter.
 
     A record that waits can go to the DLQ, count as done, or be delivered now, wherever it waits: in a level, in the
     queue of its key (`retry.ordered_ladder`), or parked there. With --waiting the decision is about all records that
