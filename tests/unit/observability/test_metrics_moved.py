@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -30,10 +29,9 @@ from reconsume.sidecar.observability.metrics import TRANSACTION_RESULTS
 from reconsume.topics.position_ranges import ResetRange
 from reconsume.topics.rates import Rate
 from reconsume.topics.tags import TagFilter
+from tests.support.kubernetes.promql import PAGE, ROW
 from tests.support.sidecar.metrics_world import START, World, fresh, parked, queued, retried
 
-PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
-ROW = re.compile(r"^\| `(reconsume_\w+)` \| (\w+) \| ([^|]*) \|", re.MULTILINE)
 Move = Callable[[World], None]
 
 OUTCOMES: tuple[Outcome, ...] = (
