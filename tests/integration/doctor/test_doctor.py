@@ -45,7 +45,7 @@ def test_all_is_well_with_a_fresh_group(topics: GroupTopics, tmp_path: Path) -> 
     assert [row["check"] for row in rows][:4] == ["kafka", "service", "rights", "topics"]
     assert rows[2]["finding"] == "the cluster has no authorizer: every user may do everything"
     assert shown.exit_code == 0
-    assert "19 checks: 0 failed, 0 with a warning, 6 not checked" in shown.stderr
+    assert "20 checks: 0 failed, 0 with a warning, 6 not checked" in shown.stderr
 
 
 def test_what_fails_ends_with_1_and_has_a_line_and_a_mend(topics: GroupTopics, tmp_path: Path) -> None:

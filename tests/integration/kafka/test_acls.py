@@ -542,7 +542,7 @@ def test_the_api_holds_releases_and_settles_with_the_sidecars_least_rights(
         sidecar.until(lambda: len(sidecar.status()["holds"]) == 1, SECONDS, "the hold is in force")
         settled = api.call("settle", waits)
         assert settled.status == 200, settled.body
-        assert (settled.json["done"], settled.json["state"]) == (True, "DLQ")
+        assert (settled.json["done"], settled.json["how"]) == (True, "dead-letter")
         assert len(dump(guarded.bootstrap, group.dlq)) == 1
         assert service.ledger.taken() == set()
         assert sidecar.request("DELETE", f"/v1/holds/{made.json['id']}").status == 204

@@ -136,7 +136,7 @@ def test_a_topic_that_a_policy_awaits_is_seen_at_the_next_look_in_a_large_cluste
     follower = PolicyFollower({}, {}, cast("Any", source), cast("Any", listener))
     monkeypatch.setattr(followers, "leftover_levels", lambda *_: None)
     monkeypatch.setattr(ClusterTopics, "offsets", lambda *_: None)
-    monkeypatch.setattr(follower, "_begin", lambda _client: None)
+    monkeypatch.setattr(follower, "_begin", lambda _client, *, has_notes: None)
     monkeypatch.setattr(follower, "_heartbeat", Listening())
     follower._look(cast("Any", cluster))
     cluster.topics[queue] = topic(1)
