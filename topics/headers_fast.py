@@ -132,9 +132,9 @@ def _order_of(before: Headers) -> tuple[Order | None, bool]:
 
 @functools.lru_cache(maxsize=4096)  # one for each partition of the group's topics
 def _topic_of(source: bytes, topic: bytes) -> str:
-    """Return the topic. Raises ValueError unless `source` is the `topic:partition` of a record."""
-    match = ID.fullmatch(source + b":0")
-    if match is not None and int(match[2]) <= LARGEST_PARTITION:
+    """Return the topic if `source` is `topic:partition` of it. Raises ValueError if it may not be."""
+    name, _, partition = source.rpartition(b":")
+    if name == topic and ID.fullmatch(source + b":0") is not None and int(partition) <= LARGEST_PARTITION:
         return topic.decode()
     raise ValueError
 

@@ -15,6 +15,7 @@ from reconsume.topics.retry_headers import (
     REAL_TOPIC,
     RECONSUMETIMES,
     RETRY_CYCLE,
+    RETRY_DRAINED,
     RETRY_DUE_AT,
     RETRY_EXPIRES_AT,
     RETRY_FIRST_FAILED_AT,
@@ -55,6 +56,8 @@ def render_retry_headers(retry_state: RetryState, group: str, retry_topic: str) 
     """
     # Those that not every copy has are before the others, where a reader looks for headers of later versions.
     headers = _rare_headers(retry_state)
+    if (source := retry_state.id.partition(":")[0]) != retry_state.topic:
+        headers.append(_name(RETRY_DRAINED, source))
     headers += (
         _name(REAL_TOPIC, retry_state.topic),
         (ORIGIN_MESSAGE_ID, retry_state.id.encode()),

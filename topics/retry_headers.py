@@ -51,6 +51,8 @@ RETRY_MOST_TIMES = "RETRY_MOST_TIMES"
 """The most retries of the record in a life before its last redrive; only on copies of redriven records."""
 RETRY_EXPIRES_AT = "RETRY_EXPIRES_AT"
 """After which time the record is not due again, epoch ms, as its service said. A redrive drops it."""
+RETRY_DRAINED = "RETRY_DRAINED"
+"""The topic of ORIGIN_MESSAGE_ID where that is not REAL_TOPIC, into which it was drained. Only so may they differ."""
 
 OURS: frozenset[str] = frozenset(
     {
@@ -69,6 +71,7 @@ OURS: frozenset[str] = frozenset(
         RETRY_LAST_FAILED_AT,
         RETRY_MOST_TIMES,
         RETRY_EXPIRES_AT,
+        RETRY_DRAINED,
         RETRY_ORDER,
         RETRY_BEHIND,
         RETRY_PARKED,
@@ -194,9 +197,9 @@ def read_life(ours: dict[str, bytes], topics: Container[str], latest_due: int) -
 
 
 def id_of(ours: dict[str, bytes]) -> str:
-    """Return the origin id. Raises ValueError unless it has the form of one.
+    """Return the origin id. Raises ValueError unless its topic is the one in REAL_TOPIC, or the one in RETRY_DRAINED.
 
-    Its topic may be another one than REAL_TOPIC: a topic that the configuration of some instance drains.
+    The copy says itself that its topic was drained: an instance that does not know of it yet, or any more, reads it.
     """
     key = ORIGIN_MESSAGE_ID
     if key not in ours:
@@ -204,6 +207,11 @@ def id_of(ours: dict[str, bytes]) -> str:
     match = ID.fullmatch(ours[key])
     if match is None or int(match[2]) > LARGEST_PARTITION or int(match[3]) > LARGEST_LONG:
         raise ValueError(refusal(key, ours, "topic:partition:offset"))
+    if RETRY_DRAINED in ours and ours[RETRY_DRAINED] == ours[REAL_TOPIC]:
+        raise ValueError(refusal(RETRY_DRAINED, ours, f"another topic than {REAL_TOPIC}"))
+    named_by = RETRY_DRAINED if RETRY_DRAINED in ours else REAL_TOPIC
+    if match[1] != ours[named_by]:
+        raise ValueError(refusal(key, ours, f"of the topic that {named_by} names"))
     return ours[key].decode()
 
 

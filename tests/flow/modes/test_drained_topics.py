@@ -31,6 +31,10 @@ RETRY: Mapping[str, Any] = {
     "ladder": ["1s"],
     "understand": ["spring"],
 }
+RETRY_LATER: Mapping[str, Any] = {
+    "ladder": ["5s"],
+    "rules": [{"name": "refused", "reasons": ["http-422"], "dead_letter": True}],
+}
 
 
 def by_value(request: Request) -> Behaviour:
@@ -76,9 +80,10 @@ def test_records_of_a_drained_topic_have_topic_path_and_rules_of_its_main_topic(
     assert places == {(f"{main}:0:0", "0", "0"), *((f"{old}:0:{at}", "0", str(at)) for at in range(len(values)))}
 
     letters = {row.value: dict(row.headers) for row in dump(group.bootstrap, group.dlq)}
-    assert {(value, letter[wire.REAL_TOPIC], letter[wire.ORIGIN_MESSAGE_ID]) for value, letter in letters.items()} == {
-        (b"fails", main.encode(), f"{old}:0:2".encode()),
-        (b"refused", main.encode(), f"{old}:0:3".encode()),
+    named_in = (wire.REAL_TOPIC, wire.ORIGIN_MESSAGE_ID, wire.RETRY_DRAINED)
+    assert {(value, *(letter[name] for name in named_in)) for value, letter in letters.items()} == {
+        (b"fails", main.encode(), f"{old}:0:2".encode(), old.encode()),
+        (b"refused", main.encode(), f"{old}:0:3".encode(), old.encode()),
     }
     events = [json.loads(row.value or b"{}") for row in dump(group.bootstrap, group.names.events)]
     assert {event["topic"] for event in events} == {main}
@@ -93,6 +98,32 @@ def test_records_of_a_drained_topic_have_topic_path_and_rules_of_its_main_topic(
     found = reconsume("audit", "-c", sidecar.files[0])
     assert found.exit_code == 0, found.stdout + found.stderr
     assert sidecar.stop().code == 0
+
+
+def test_the_entry_goes_with_the_old_topic_while_its_records_wait_and_lie_in_the_dlq(
+    new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, folder: Path
+) -> None:
+    """Given a sidecar without the entry: it takes what the one before it has left, and a redriven dead letter."""
+    group = create_group(new_group(2), partitions=1)
+    main, old = group.mains
+    failing = start_service(lambda request: Answer(422 if request.value == b"refused" else 500))
+    before = start_sidecar(group, failing.url, overrides={"topics": drained(group), "retry": RETRY_LATER})
+    produce(group.bootstrap, old, [b"waits", b"refused"])
+    level = group.names.level(5_000, main)
+    before.until(lambda: [row.value for row in dump(group.bootstrap, level)] == [b"waits"], SECONDS, "one waits")
+    before.until(
+        lambda: [row.value for row in dump(group.bootstrap, group.dlq)] == [b"refused"], SECONDS, "one is dead"
+    )
+    assert before.stop().code == 0
+
+    service = start_service(lambda _request: OK)
+    after = start_sidecar(group, service.url, overrides={"topics": [main], "retry": RETRY_LATER})
+    assert dlq(group, folder, "redrive", "--id", f"{old}:0:1", "--yes")[0] == 0
+    after.until(lambda: len(service.ledger.taken()) == 2, SECONDS, "both are taken")
+    seen = {(one.value, one.id, named(one, "reconsume-topic")) for one in service.ledger.deliveries()}
+    assert seen == {(b"waits", f"{old}:0:0", main), (b"refused", f"{old}:0:1", main)}
+    assert len(dump(group.bootstrap, group.dlq)) == 1
+    assert after.stop().code == 0
 
 
 def named(delivery: Delivery, header: str) -> str:

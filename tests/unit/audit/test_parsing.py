@@ -37,7 +37,7 @@ def test_a_copy_as_agreed_is_read() -> None:
     ("changed", "said"),
     [
         ({"RECONSUMETIMES": b"-1"}, "RECONSUMETIMES"),
-        ({"REAL_TOPIC": b"se/crets"}, "REAL_TOPIC"),
+        ({"REAL_TOPIC": b"secrets"}, "REAL_TOPIC"),
         ({RETRY_TOPIC: b"billing-RETRY-2s"}, "it lies in billing-RETRY-1s"),
         ({RETRY_GROUP: b"other"}, "the group is billing"),
         ({"RETRY_DUE_AT": b"4918953600000"}, "further off"),

@@ -135,21 +135,40 @@ def test_a_real_topic_that_is_not_the_groups_is_a_bad_header(topic: bytes) -> No
         b"orders:3:1024 ",
         b"orders:3:1024\n",
         b"or/ders:3:1024",
+        b"invoices:3:1024",
         b"orders:2147483648:0",
         b"orders:0:9223372036854775808",
         "orders:３:1024".encode(),
     ],
 )
-def test_an_origin_id_names_one_record_in_its_strict_form(value: bytes) -> None:
+def test_an_origin_id_names_one_record_of_the_real_topic(value: bytes) -> None:
     found = parse_retry_headers(with_header("ORIGIN_MESSAGE_ID", value), TOPICS, LATEST)
     assert isinstance(found, BadHeader)
     assert found.text.startswith("ORIGIN_MESSAGE_ID is ")
 
 
 def test_an_origin_id_may_be_of_a_topic_that_is_drained_into_the_real_one() -> None:
-    found = parse_retry_headers(with_header("ORIGIN_MESSAGE_ID", b"orders-retry-1000:3:1024"), TOPICS, LATEST)
-    assert isinstance(found, RetryState)
-    assert (found.id, found.topic) == ("orders-retry-1000:3:1024", "orders")
+    """Given a copy that says so itself, whatever the configuration of its reader says of that topic."""
+    life = RetryState("orders-retry-1000:3:1024", "orders", times=1)
+    headers = render_retry_headers(life, "billing", "billing-RETRY-10s")
+    assert dict(headers)["RETRY_DRAINED"] == b"orders-retry-1000"
+    assert parse_retry_headers(headers, TOPICS, LATEST) == life
+    assert isinstance(parse_retry_headers(headers, {"parcels"}, LATEST), BadHeader)
+
+
+@pytest.mark.parametrize(
+    ("drained", "origin"),
+    [
+        (b"orders", b"orders:3:1024"),
+        (b"orders", b"orders-retry-1000:3:1024"),
+        (b"orders-retry-1000", b"orders:3:1024"),
+        (b"orders-retry-1000", b"orders-retry-5000:3:1024"),
+        (b"", b"orders:3:1024"),
+    ],
+)
+def test_a_drained_topic_is_that_of_the_origin_id_and_not_the_real_one(drained: bytes, origin: bytes) -> None:
+    headers: Headers = [*with_header("ORIGIN_MESSAGE_ID", origin), ("RETRY_DRAINED", drained)]
+    assert isinstance(parse_retry_headers(headers, TOPICS, LATEST), BadHeader)
 
 
 def test_a_due_time_further_off_than_allowed_is_a_bad_header() -> None:
