@@ -37,7 +37,6 @@ class ConsumerSide(DriverModel):
 
     def __init__(self, process: Process, group: str, topics: Collection[str], reading: Reading | None) -> None:
         super().__init__(process, group)
-        self.topics = frozenset(topics)
         self.member = ""
         """As the coordinator knows it."""
         self.closing = self.closed = False
@@ -64,6 +63,8 @@ class ConsumerSide(DriverModel):
         self._client: Any = self.client
         self.consumer._client.consumer = self._client
         self.assignment.join(self._client, self.consumer._demands.topics)
+        self.topics = frozenset(self.client.topics)
+        """What its group knows that it subscribes to; demanded while it is outside: from its next join on."""
 
     @property
     def coordinator(self) -> Any:
