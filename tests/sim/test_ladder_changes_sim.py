@@ -41,7 +41,7 @@ def test_partitions_that_are_added_to_a_queue_first_or_late_keep_order_and_count
 
 def test_a_story_with_added_partitions_has_records_that_wait_in_them() -> None:
     """The check above means nothing if nothing ever waits there."""
-    grows = tuple(Fault("grow", at, lasts, whom) for at, lasts in ((300, 0), (600, 3_000)) for whom in range(6))
+    grows = tuple(Fault("grow", at, lasts, whom) for at, lasts in ((300, 0), (600, 3_000)) for whom in range(7))
     weights = Weights(ok=2, fail=3)
     world = World(Plan(7, records=60, order="key", queued=True, weights=weights, deaths=None, faults=grows)).run()
     check_ladder(world)
