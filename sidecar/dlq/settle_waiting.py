@@ -313,7 +313,7 @@ class SettleWaiting:
     def what(self) -> str:
         """Which records are settled, and how; with the id of the decision once it is written."""
         named = self._request.id or plural(self.planned, "waiting record")
-        return " ".join([*([self.decision] if self.decision else []), f"{named}: {self._request.end}"])
+        return " ".join([*([self.decision] if self.decision else []), f"{named}: {self._end}"])
 
     @property
     def changed(self) -> int:
@@ -355,7 +355,7 @@ class SettleWaiting:
     def _plan_of_one(self) -> Plan:
         search, request = self._search, self._request
         ident, copy = printable(request.id), search.copies[request.id]
-        head, state, end = search.head_of(copy), copy.state, self._end_of(copy.group)
+        head, state, end = search.head_of(copy), copy.state, self._end
         if request.how == RETRY_NOW and head != state.id:
             raise LetterError(f"{ident} cannot be tried now: it waits behind {head} of its key, which must end first")
         row = {
@@ -368,6 +368,12 @@ class SettleWaiting:
             "why": request.why,
         }
         return Plan(ONE_COLUMNS, [row], f"Settle {ident}, so that it is {end}?", NOTHING_WRITTEN, search.remarks)
+
+    @property
+    def _end(self) -> str:
+        """What the decision makes of what it settles; of one record also which hold it waits for."""
+        copy = self._search.copies.get(self._request.id)
+        return self._request.end if copy is None else self._end_of(copy.group)
 
     def _end_of(self, group: WaitingGroup) -> str:
         return f"tried once hold {group.hold} ends" if group.hold else self._request.end
@@ -404,9 +410,7 @@ class SettleWaiting:
         request, planned = self._request, self.planned
         rate = f", at most {request.rate}" if request.rate else ""
         named = printable(request.id) if request.id else plural(planned, "waiting record")
-        self._tell(
-            f"{self.decision} settles {named}: {request.end}{rate}; `{hint(f'settle --status {self.decision}')}`"
-        )
+        self._tell(f"{self.decision} settles {named}: {self._end}{rate}; `{hint(f'settle --status {self.decision}')}`")
         deadline = None if self._follows is None else time.monotonic() + self._follows
         moved, moved_at = -1, time.monotonic()
         for status in self._looks(stop, deadline):
@@ -452,7 +456,7 @@ class SettleWaiting:
         if request.id and state is DecisionState.FINISHED and not done:
             text = f"nothing was settled: {printable(request.id)} had ended or was delivered before"
             return Outcome(rows, [f"{text}; settle it again if it still waits"], Status.FAILED)
-        text = f"settled {printable(request.id) if request.id and done else plural(done, 'record')}: {request.end}"
+        text = f"settled {printable(request.id) if request.id and done else plural(done, 'record')}: {self._end}"
         if without:
             text += f"; {without} had ended or were delivered before"
         if state is DecisionState.FINISHED:

@@ -103,10 +103,9 @@ def test_a_held_key_stands_in_its_queue_is_settled_there_and_goes_on_in_order(
     pods[0].until(failed_again(service, probe), 30, "what is not held is tried again")
     assert [len(service.ledger.of(ident)) for ident in (first, head)] == before
     planned = command("settle", first, "--retry-now", "--why", "seen", "--dry-run")
-    assert "warning: 2 holds in force (key=a, key=d)" in planned.stderr
     assert json.loads(planned.stdout)["is"].startswith("tried once hold ")
     tried = command("settle", first, "--retry-now", "--why", "seen", "--yes")
-    assert (tried.exit_code, f"settled {first}: it is tried once hold " in tried.stderr) == (0, True), tried.stderr
+    assert (tried.exit_code, f"settled {first}: tried once hold " in tried.stderr) == (0, True), tried.stderr
     settled = command("settle", head, "--dead-letter", "--why", "seen", "--yes", "-o", "json")
     assert settled.exit_code == 0, settled.stderr
     (letter,) = dump(group.bootstrap, group.dlq)

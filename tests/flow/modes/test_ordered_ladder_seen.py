@@ -70,9 +70,11 @@ def test_a_key_that_fails_is_seen_while_its_queue_fills_and_at_its_bound(
         f"{group.main}:0:0": (KEY.decode(), 103),
         f"{group.main}:0:1": ("b", 0),
     }
-    line = [json.loads(line) for line in retries("show", "--key", KEY.decode())]
-    assert [row["id"] for row in line] == [f"{group.main}:0:{offset}" for offset in (0, *range(2, 105))]
-    assert [row["state"] for row in line[:2]] == ["first", "behind"]
+    found = [json.loads(line) for line in retries("list", "--key", KEY.decode(), "--limit", "200")]
+    assert {row["id"]: row["where"] for row in found} == {
+        f"{group.main}:0:0": "waiting",
+        **{f"{group.main}:0:{offset}": "behind" for offset in range(2, 105)},
+    }
     well.set()
     sidecar.until(lambda: len(service.ledger.taken()) == 135, 60, "all are taken once their keys are free")
     sidecar.until(lambda: queue() == (0, 0), 20, "nothing waits any more")
