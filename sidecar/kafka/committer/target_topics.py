@@ -146,10 +146,13 @@ class TargetTopics:
         which is theirs alone."""
         topic, number = notes[0].topic, notes[0].spread
         if self.partitions.get(topic, 0) <= number:
-            self.refresh_topics({topic})
+            is_known = topic in self.partitions or topic in self._absent
+            self.refresh_topics({topic}, anew=not is_known)
         if topic in self._absent:
             return f"topic {topic} is {ABSENT}"
-        if self.partitions.get(topic, 0) <= number:
+        if topic not in self.partitions:
+            return f"Kafka does not tell of topic {topic} yet"
+        if self.partitions[topic] <= number:
             return f"topic {topic} has no partition {number}: `{hint('topics apply')}` adds it"
         return ""
 

@@ -29,6 +29,13 @@ class Listing:
         return Targets(found, frozenset(names) - found.keys())
 
 
+class Silent:
+    """In the place of a producer, to which Kafka tells nothing of topics yet."""
+
+    def look_up_topics(self, names: Iterable[str], whole: float = 0.0) -> Targets:
+        return Targets({}, frozenset())
+
+
 def test_a_topic_that_is_deleted_while_a_partition_of_another_one_refuses_records_is_missing_at_once() -> None:
     """Found by a soak: the copy's topic was looked up in a list that no longer had it, and the thread ended."""
     config = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t"}
@@ -42,6 +49,24 @@ def test_a_topic_that_is_deleted_while_a_partition_of_another_one_refuses_record
     entry = SettledRecord(record(0), Commit(None), (Copy("level", None, b"", [], 1),))
     [refusal] = supply.targets.missing_targets([entry])
     assert (refusal.about, refusal.where) == ("topic", "level")
+
+
+def test_notes_are_written_at_once_although_kafka_was_asked_for_another_topic_a_moment_ago() -> None:
+    """Found by a test on a broker: the first note was refused for 5 s, with an error that named a missing partition."""
+    config = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t"}
+    supply = ReplaceableProducer(config, cast("Any", threading.Event()), CredentialRegistry().register("main"))
+    supply.producer = cast("Any", Listing(level=GOOD, policy=GOOD, old=[State(0, 1)]))
+    supply.targets.refresh_topics({"level"})
+    assert supply.targets.fault_of_notes([Copy("policy", None, b"", [], 1)]) == ""
+    assert "topic old has no partition 1" in supply.targets.fault_of_notes([Copy("old", None, b"", [], 1)])
+
+
+def test_notes_wait_without_a_wrong_reason_while_kafka_does_not_tell_of_their_topic() -> None:
+    config = {"bootstrap.servers": "127.0.0.1:1", "transactional.id": "t"}
+    supply = ReplaceableProducer(config, cast("Any", threading.Event()), CredentialRegistry().register("main"))
+    supply.producer = cast("Any", Silent())
+    why = supply.targets.fault_of_notes([Copy("policy", None, b"", [], 1)])
+    assert why == "Kafka does not tell of topic policy yet"
 
 
 def test_a_topic_that_exists_and_refuses_records_is_in_no_transaction_for_a_moment() -> None:
