@@ -112,6 +112,8 @@ def test_a_sigterm_while_it_starts_ends_it_even_as_process_1(tmp_path: Path, wor
     if not before:
         pytest.skip("this user may not make a namespace of processes (unshare)")
     unreachable = ["-c", str(write_good(tmp_path)), "--set", "kafka.bootstrap.servers=127.0.0.1:1"]
+    if "run" in words:
+        unreachable += ["--set", "api.listen=127.0.0.1:0"]
     for wait in (0.1, 0.3, 0.6, 1.2):
         command = [*before, sys.executable, "-X", "importtime", "-m", "reconsume.sidecar", *words, *unreachable]
         with subprocess.Popen(command, env=environ(), stderr=subprocess.PIPE, text=True) as process:
