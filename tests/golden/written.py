@@ -122,6 +122,7 @@ EVENTS: tuple[Event, ...] = (
 )
 PARKED = replace(LIFE, due_at=0, order=Order(1_030, 2), parked=True, settled="00ff")
 LATER_CYCLE = replace(LIFE, cycle=3)
+DRAINED = replace(LIFE, id="orders-retry-1000:3:1024")
 EVENTS = (
     *EVENTS,
     event_of(LATER_CYCLE, State.WAITING_RETRY, 10_000, group="billing", instance="billing-0", at=NOW),
@@ -135,6 +136,7 @@ DECISIONS: Mapping[str, Commit | Written] = {
     "dead letter": DeadLetter(LIFE, LIFE.reason, 3),
     "parked": Requeue(PARKED),
     "retry in a later cycle": Retry(LATER_CYCLE, 10_000),
+    "retry of a drained topic": Retry(DRAINED, 10_000),
 }
 HANDLES = ((1, 1), (3, 4_711), (2**32 - 1, 2**64 - 1))
 

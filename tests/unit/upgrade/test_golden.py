@@ -23,6 +23,7 @@ from reconsume.topics.retry_headers import parse_retry_headers
 from reconsume.topics.view_record import decode_view
 from tests.golden.files import golden, unpacked
 from tests.golden.written import (
+    DRAINED,
     EVENTS,
     FORMATS,
     HERE,
@@ -59,6 +60,7 @@ def test_its_headers_are_read_by_both_ways() -> None:
     redriven = lives.pop("redrive")
     assert lives.pop("parked") == PARKED
     assert lives.pop("retry in a later cycle") == LATER_CYCLE
+    assert lives.pop("retry of a drained topic") == DRAINED
     assert set(lives.values()) == {LIFE}
     assert (redriven.id, redriven.topic, redriven.redrives) == (LIFE.id, LIFE.topic, LIFE.redrives)  # type: ignore[union-attr]
 
