@@ -78,13 +78,13 @@ class TargetTopics:
         self._named = (self._named | missing) - self.partitions.keys()
         return missing
 
-    def refresh_topics(self, names: Set[str] = frozenset(), *, anew: bool = False) -> None:
-        """Ask Kafka for these topics, and those that refuse records, at most once a second unless `anew`.
+    def refresh_topics(self, names: Set[str] = frozenset(), *, at_once: bool = False) -> None:
+        """Ask Kafka for these topics, and those that refuse records, at most once a second unless `at_once`.
 
         What was known stays as it is where Kafka does not answer: silence never means that a topic is missing.
         """
         now = time.monotonic()
-        if not anew and now - self._looked_at < LOOK_EVERY:
+        if not at_once and now - self._looked_at < LOOK_EVERY:
             return
         asked = names | self.refusing.topics
         outputs = {name for name in asked if self._outputs is not None and self._outputs.allowed.allows(name)}
@@ -147,7 +147,7 @@ class TargetTopics:
         topic, number = notes[0].topic, notes[0].spread
         if self.partitions.get(topic, 0) <= number:
             is_known = topic in self.partitions or topic in self._absent
-            self.refresh_topics({topic}, anew=not is_known)
+            self.refresh_topics({topic}, at_once=not is_known)
         if topic in self._absent:
             return f"topic {topic} is {ABSENT}"
         if topic not in self.partitions:
@@ -188,7 +188,7 @@ class TargetTopics:
         if any(about != "record" for about, _ in abouts):
             if self._outputs is not None:
                 self._outputs.look_soon()
-            self.refresh_topics({where.partition("[")[0] for _, where in abouts}, anew=True)
+            self.refresh_topics({where.partition("[")[0] for _, where in abouts}, at_once=True)
         for (about, where), reason in abouts.items():
             if about == "partition":
                 self.refusing.refuse(where)

@@ -42,7 +42,7 @@ def test_a_topic_that_is_deleted_while_a_partition_of_another_one_refuses_record
     supply = ReplaceableProducer(config, cast("Any", threading.Event()), CredentialRegistry().register("main"))
     listing = Listing(level=GOOD, other=GOOD)
     supply.producer = cast("Any", listing)
-    supply.targets.refresh_topics({"level", "other"}, anew=True)
+    supply.targets.refresh_topics({"level", "other"}, at_once=True)
     supply.targets.refusing.refuse("other[1]")
     del listing.topics["level"]
     supply.targets._looked_at = -1e9  # more than a second ago
