@@ -101,7 +101,8 @@ class Forward:
                 more.append((name, value))
         if not once and not more:  # the usual case
             return NOTHING
-        content_type = content_type_of(once.pop(CONTENT_TYPE, None) or b"")
+        given_type = once.pop(CONTENT_TYPE, None)
+        content_type = content_type_of(given_type) if given_type else ""
         lines: list[str] = []
         left = budget
         for name, value in (*once.items(), *more):

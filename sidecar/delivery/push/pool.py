@@ -91,8 +91,10 @@ class Push:
         paths = {topic: call.path for topic, call in settings.calls.items() if call.path is not None}
         self.kind_of: Callable[[Any], Hashable] = lambda record: paths.get(record.main_topic) if paths else None
         """Returns what the response time of a delivery depends on: its path. Whoever calls `post` sets it too."""
+        self.is_followed: Callable[[], bool] = lambda: False
+        """Returns whether the number in flight follows the service now (`Dispatcher.follows_service`)."""
         self.responded: Responded = nobody_measures
-        """Called for each response, before its outcome is passed on (`Dispatcher.responded`)."""
+        """Called then for each response, before its outcome is passed on (`Dispatcher.responded`)."""
         self._own_timeouts = {
             topic: call.timeout_ms / 1000 for topic, call in settings.calls.items() if call.timeout_ms is not None
         }
@@ -226,9 +228,10 @@ class Push:
         """Note how long a response took. `what`: None for a question of ours, which is no record."""
         self.durations.add(now - connection.began)
         if what is not None:
-            busy = len(self._all) - len(self._idle)
-            outcome = COMMITTED if isinstance(judged, Verdicts) else judged
-            self.responded(self.kind_of(what), connection.began * 1000, now * 1000, busy, outcome)
+            if self.is_followed():
+                busy = len(self._all) - len(self._idle)
+                outcome = COMMITTED if isinstance(judged, Verdicts) else judged
+                self.responded(self.kind_of(what), connection.began * 1000, now * 1000, busy, outcome)
             if self._logs_each:
                 records = [what] if isinstance(what, Record) else what.records
                 path = self.sent(records[0]).path
