@@ -78,13 +78,9 @@ def read_action(key: bytes, value: bytes | None) -> ActionHeard | str:
         return f"the key {key[:40]!r} names no action"
     if value is None:
         return ActionHeard(ident.decode(), None)
-    try:
-        record = _DECODER.decode(value)
-    except (msgspec.MsgspecError, UnicodeError) as fault:
-        v = versions.newer(value)
-        return f"the action is not as agreed: {fault}"[:300] if v is None else versions.sentence(v)
-    if record.v != versions.READ:
-        return versions.sentence(record.v)
+    record = versions.decoded(_DECODER, value, "the action is")
+    if isinstance(record, str):
+        return record
     if not all(text.isprintable() for text in (record.action, record.who, record.what, record.why, record.error)):
         return "the action has text that cannot be printed"
     return ActionHeard(ident.decode(), record)

@@ -102,11 +102,9 @@ def read_settings(key: bytes, value: bytes | None) -> SettingsHeard | str:
     digest = key[len(SETTINGS) :].decode("ascii", errors="replace")
     if value is None:
         return SettingsHeard(digest, None)
-    try:
-        record = _DECODER.decode(value)
-    except (msgspec.MsgspecError, UnicodeError) as fault:
-        v = versions.newer(value)
-        return f"the value is not as agreed: {fault}"[:300] if v is None else versions.sentence(v)
+    record = versions.decoded(_DECODER, value, "the value is")
+    if isinstance(record, str):
+        return record
     if digest_of(record.values) != digest:
         return "the key of settings is not the digest of their values"
     return SettingsHeard(digest, record)

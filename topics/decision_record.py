@@ -156,13 +156,9 @@ def read_decision(key: bytes, value: bytes | None) -> DecisionHeard | str:
         return f"the key {key[:40]!r} names no decision"
     if value is None:
         return DecisionHeard(ident.decode(), None)
-    try:
-        record = _DECODER.decode(value)
-    except (msgspec.MsgspecError, UnicodeError) as fault:
-        v = versions.newer(value)
-        return f"the decision is not as agreed: {fault}"[:300] if v is None else versions.sentence(v)
-    if record.v != versions.READ:
-        return versions.sentence(record.v)
+    record = versions.decoded(_DECODER, value, "the decision is")
+    if isinstance(record, str):
+        return record
     return fault_of_decision(record) or DecisionHeard(ident.decode(), record)
 
 

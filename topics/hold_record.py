@@ -105,13 +105,9 @@ def read_hold(key: bytes, value: bytes | None) -> HoldHeard | str:
 
 def parse_hold(value: bytes) -> HoldRecord | str:
     """Return a hold, or why it is none, as one sentence for people. Never raises."""
-    try:
-        record = _DECODER.decode(value)
-    except (msgspec.MsgspecError, UnicodeError) as fault:
-        v = versions.newer(value)
-        return f"the hold is not as agreed: {fault}"[:300] if v is None else versions.sentence(v)
-    if record.v != versions.READ:
-        return versions.sentence(record.v)
+    record = versions.decoded(_DECODER, value, "the hold is")
+    if isinstance(record, str):
+        return record
     return fault_of_hold(record) or record
 
 

@@ -370,11 +370,8 @@ def _settlement(key: bytes, value: bytes | None) -> SettlementHeard | BadRecord:
         return BadRecord(f"the key {shown(key)} names no record")
     if value is None:
         return SettlementHeard(ident, None)
-    try:
-        return SettlementHeard(ident, _SETTLEMENT.decode(value))
-    except (msgspec.MsgspecError, UnicodeError) as fault:
-        v = versions.newer(value)
-        return BadRecord(f"the value is not as agreed: {fault}"[:300] if v is None else versions.sentence(v))
+    record = versions.decoded(_SETTLEMENT, value, "the value is")
+    return BadRecord(record) if isinstance(record, str) else SettlementHeard(ident, record)
 
 
 def _parse(value: bytes, decoder: msgspec.json.Decoder[Any], heard: Any, instance: str | None) -> Heard:

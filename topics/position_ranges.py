@@ -143,8 +143,5 @@ def read_resets(key: bytes, value: bytes | None) -> ResetNote | str:
     partition = Partition(match[1].decode(), int(match[2]))
     if value is None:
         return ResetNote(partition, None)
-    try:
-        return ResetNote(partition, _DECODER.decode(value))
-    except (msgspec.MsgspecError, UnicodeError) as fault:
-        v = versions.newer(value)
-        return f"the resets of {partition} are not as agreed: {fault}"[:300] if v is None else versions.sentence(v)
+    resets = versions.decoded(_DECODER, value, f"the resets of {partition} are")
+    return resets if isinstance(resets, str) else ResetNote(partition, resets)

@@ -98,13 +98,9 @@ def read_reset(key: bytes, value: bytes | None) -> ResetHeard | str:
         return f"the key reset/{shown_key(key[len(RESET) :])} names no reset"
     if value is None:
         return ResetHeard(ident, None)
-    try:
-        record = _DECODER.decode(value)
-    except (msgspec.MsgspecError, UnicodeError) as fault:
-        v = versions.newer(value)
-        return f"reset {ident} is not as agreed: {fault}"[:300] if v is None else versions.sentence(v)
-    if record.v != versions.READ:
-        return versions.sentence(record.v)
+    record = versions.decoded(_DECODER, value, f"reset {ident} is")
+    if isinstance(record, str):
+        return record
     if not all(text.isprintable() for text in (record.topic, record.who, record.why, record.to)):
         return f"reset {ident} has text that cannot be printed"
     if len({one.partition for one in record.targets}) < len(record.targets):

@@ -6,7 +6,7 @@ garbage. The operator then knows to finish or revert a roll-out, and does not se
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 
@@ -29,6 +29,29 @@ def newer(value: bytes) -> int | None:
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
     return version if version > READ else None
+
+
+class Versioned(Protocol):
+    """A value with the version of its form."""
+
+    @property
+    def v(self) -> int: ...
+
+
+T = TypeVar("T", bound=Versioned)
+
+
+def decoded(decoder: msgspec.json.Decoder[T], value: bytes, what_is: str) -> T | str:
+    """Return a value of this version, or why it is none, in one sentence for people. Never raises.
+
+    `what_is`: the beginning of that sentence, such as "the hold is".
+    """
+    try:
+        record = decoder.decode(value)
+    except (msgspec.MsgspecError, UnicodeError) as fault:
+        v = newer(value)
+        return f"{what_is} not as agreed: {fault}"[:300] if v is None else sentence(v)
+    return record if record.v == READ else sentence(record.v)
 
 
 def sentence(v: int) -> str:

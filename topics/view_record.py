@@ -91,11 +91,9 @@ def decode_view(group: str, key: bytes | None, value: bytes | None) -> ViewHeard
         return Forgotten(name)
     if why := bounds.excess(value, LARGEST):
         return BadRow(why)
-    try:
-        row = _VIEW.decode(value)
-    except (msgspec.MsgspecError, UnicodeError) as fault:
-        v = versions.newer(value)
-        return BadRow(f"the value is not as agreed: {fault}"[:300] if v is None else versions.sentence(v))
+    row = versions.decoded(_VIEW, value, "the value is")
+    if isinstance(row, str):
+        return BadRow(row)
     if row.group != group:
         return BadRow("the row is of another group")
     return row if row.id == name else BadRow(f"the key {_shown(key)} is not the row's id")

@@ -76,6 +76,7 @@ def test_what_is_written_is_read() -> None:
         (b"reset/orders:1", b'{"topic": "a", "cycle": -1}'),
         (b"reset/orders:1", b'{"topic": "a", "ranges": [{"start": 1}]}'),
         (b"reset/orders:1", b"\xff"),
+        (b"reset/orders:1", b'{"topic": "a", "v": 2}'),
     ],
 )
 def test_a_record_of_another_form_says_why_it_says_nothing(key: bytes, value: bytes) -> None:
