@@ -360,9 +360,8 @@ class Settling:
                 break
             if not self._settle_scanned(one, open_range, partition, record, now):
                 open_range.scanned = record.offset
-                open_range.later_ms = max(now.steady_ms + 1, min(one.token_at(now.steady_ms), now.steady_ms + LATER_MS))
-                if one.token_at(now.steady_ms) <= now.steady_ms:
-                    open_range.later_ms = now.steady_ms + LATER_MS
+                token_ms, later_ms = one.token_at(now.steady_ms), now.steady_ms + LATER_MS
+                open_range.later_ms = min(token_ms, later_ms) if token_ms > now.steady_ms else later_ms
                 return
         open_range.scanned = scanned.next
         open_range.later_ms = now.steady_ms + LATER_MS if scanned.next == scanned.begin else 0

@@ -90,6 +90,11 @@ class DecisionStatus(NamedTuple):
 STATUS_COLUMNS = ("decision", "state", "done", "without_effect", "partitions", "how", "what", "at", "who", "why")
 
 
+def too_many() -> ContractError:
+    """Return the error that the group has no room for another decision."""
+    return ContractError(f"too many decisions are open: `{hint('settle --end ID')}` ends one; nothing was decided")
+
+
 def what_of(record: DecisionRecord) -> str:
     """Return which records a decision is about, in words and without a key, which may be personal data."""
     if record.id:
@@ -126,16 +131,12 @@ class DecisionStore:
             self._log.write(outdated)
             self._log.read_on(state)
         if not state.has_decision_room(len(record.ranges)):
-            raise ContractError(
-                f"too many decisions are open: `{hint('settle --end ID')}` ends one; nothing was decided"
-            )
+            raise too_many()
         self._log.write({decision_key(ident): render_decision(record)}, "the decision is not known to be written")
         self._log.read_on(state)
         if ident not in state.decisions:  # others have written some at the same time
             self._log.write({decision_key(ident): None})
-            raise ContractError(
-                f"too many decisions are open: `{hint('settle --end ID')}` ends one; nothing was decided"
-            )
+            raise too_many()
         return ident
 
     def _outdated(self, state: ControlState) -> dict[bytes, bytes | None]:

@@ -218,7 +218,7 @@ class TargetState(enum.StrEnum):
 
 
 class ResetProgress(NamedTuple):
-    """What became of a reset, by partition. `again`, `skipped`: offsets that came true, of what is carried out."""
+    """What became of a reset, by partition. `redelivered`, `skipped`: the offsets, where it was carried out."""
 
     ident: str
     request: ResetRequest
@@ -239,13 +239,13 @@ class ResetProgress(NamedTuple):
         """Return a row for each partition."""
         return [
             {
-                "partition": wanted_target.partition,
-                "target": wanted_target.target,
-                "state": str(self.states[wanted_target.partition]),
-                "again_at_most": self.redelivered.get(wanted_target.partition, 0),
-                "skipped_at_most": sum(end - begin for begin, end in self.skipped.get(wanted_target.partition, ())),
+                "partition": one.partition,
+                "target": one.target,
+                "state": str(self.states[one.partition]),
+                "again_at_most": self.redelivered.get(one.partition, 0),
+                "skipped_at_most": sum(end - begin for begin, end in self.skipped.get(one.partition, ())),
             }
-            for wanted_target in self.request.targets
+            for one in self.request.targets
         ]
 
 
@@ -356,22 +356,20 @@ class PositionStore:
         is_same = described is not None and topic_digest(described.id) == request.id
         is_late, states = request.is_over(wall()), dict[int, TargetState]()
         redelivered, skipped = dict[int, int](), dict[int, tuple[tuple[int, int], ...]]()
-        for wanted_target in request.targets:
-            number, known = (
-                wanted_target.partition,
-                self._note(Partition(request.topic, wanted_target.partition), request.id),
-            )
+        for one in request.targets:
+            number = one.partition
+            known = self._note(Partition(request.topic, number), request.id)
             if known is not None and ident in known.resets:
                 states[number] = TargetState.DONE
                 if known.last_reset == ident:
                     skipped[number] = known.skipped
                     newest = known.ranges[-1] if known.ranges and not known.skipped else None
                     redelivered[number] = (
-                        newest.end - newest.start if newest is not None and newest.start == wanted_target.target else 0
+                        newest.end - newest.start if newest is not None and newest.start == one.target else 0
                     )
             elif not is_same:
                 states[number] = TargetState.RECREATED
-            elif ("" if known is None else known.last_reset) != wanted_target.based_on:
+            elif ("" if known is None else known.last_reset) != one.based_on:
                 states[number] = TargetState.OVERTAKEN
             else:
                 states[number] = TargetState.TOO_LATE if is_late else TargetState.WAITING
@@ -538,7 +536,7 @@ class MovePosition:
         to, is_latest = wanted.to.text[:64], wanted.to.text == LATEST
         request = ResetRequest(wanted.topic, basis.topic_id, targets, wanted.who, wanted.why, wall(), to, is_latest)
         ident, request = store.write(request)
-        states = dict.fromkeys((wanted_target.partition for wanted_target in targets), TargetState.WAITING)
+        states = dict.fromkeys((one.partition for one in targets), TargetState.WAITING)
         self.reached = ResetProgress(ident, request, states)
         self._say(f"{ident} is written: the owners move {plural(len(targets), 'partition')}")
 

@@ -173,7 +173,7 @@ def build_push(settings: Settings, dispatcher: Dispatcher, access: Access, outpu
     """
     deliver, terms = settings.deliver, push_settings_of(settings, access, outputs)
     push = Push(target_of("deliver.url", deliver.url or "", deliver), terms, now, access)
-    push.is_followed, push.responded = dispatcher.follows_service, dispatcher.responded
+    push.meter = dispatcher
     dispatcher.refusals = Refusals(push.sent, log_refused)
     return push
 

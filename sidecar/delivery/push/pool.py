@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Collection, Hashable
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from reconsume.sidecar.core.counters import Histogram
 from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, NotSent
@@ -34,13 +34,16 @@ from reconsume.sidecar.open_files import USED_UP
 if TYPE_CHECKING:
     from reconsume.sidecar.core.ports import Reply
 
-Responded: TypeAlias = Callable[[Hashable, float, float, int, object], None]
-"""Called with the kind of a request, when it was sent and answered (ms of the loop's clock), how many were in flight,
-and what the response means."""
 
+class ResponseMeter(Protocol):
+    """Measures responses where the number in flight follows the service (`Dispatcher`)."""
 
-def nobody_measures(kind: Hashable, sent_ms: float, now_ms: float, in_flight: int, outcome: object) -> None:
-    """Do nothing: the number in flight does not follow the service."""
+    def follows_service(self) -> bool:
+        """Return whether it does so now."""
+
+    def responded(self, kind: Hashable, sent_ms: float, now_ms: float, in_flight: int, outcome: object) -> None:
+        """Note a response: the kind of its request, when that was sent and answered (ms of the loop's clock), how many
+        were in flight, and what it means."""
 
 
 LOOK_EVERY = 0.05
@@ -91,10 +94,8 @@ class Push:
         paths = {topic: call.path for topic, call in settings.calls.items() if call.path is not None}
         self.kind_of: Callable[[Any], Hashable] = lambda record: paths.get(record.main_topic) if paths else None
         """Returns what the response time of a delivery depends on: its path. Whoever calls `post` sets it too."""
-        self.is_followed: Callable[[], bool] = lambda: False
-        """Returns whether the number in flight follows the service now (`Dispatcher.follows_service`)."""
-        self.responded: Responded = nobody_measures
-        """Called then for each response, before its outcome is passed on (`Dispatcher.responded`)."""
+        self.meter: ResponseMeter | None = None
+        """Told of each response, before its outcome is passed on; None where records are not pushed by a dispatcher."""
         self._own_timeouts = {
             topic: call.timeout_ms / 1000 for topic, call in settings.calls.items() if call.timeout_ms is not None
         }
@@ -228,10 +229,10 @@ class Push:
         """Note how long a response took. `what`: None for a question of ours, which is no record."""
         self.durations.add(now - connection.began)
         if what is not None:
-            if self.is_followed():
+            if self.meter is not None and self.meter.follows_service():
                 busy = len(self._all) - len(self._idle)
                 outcome = COMMITTED if isinstance(judged, Verdicts) else judged
-                self.responded(self.kind_of(what), connection.began * 1000, now * 1000, busy, outcome)
+                self.meter.responded(self.kind_of(what), connection.began * 1000, now * 1000, busy, outcome)
             if self._logs_each:
                 records = [what] if isinstance(what, Record) else what.records
                 path = self.sent(records[0]).path
