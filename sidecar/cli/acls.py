@@ -32,7 +32,7 @@ from reconsume.topics.outputs import literal_start
 from reconsume.topics.removed import removed_levels
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.kafka.admin.acls import Acls, Rule
+    from reconsume.sidecar.kafka.admin.changes import Acls, Rule
 
 PLAN_COLUMNS = ("role", "principal", "action", "operation", "resource", "name", "pattern", "by")
 RESULT_COLUMNS = ("role", "principal", "operation", "resource", "name", "pattern", "result", "error")
@@ -126,7 +126,7 @@ def plan(
     Example:
       reconsume acls plan --role sidecar --principal User:billing -o table
     """
-    from reconsume.sidecar.kafka.admin.acls import HiddenRulesError  # imported late, as in `look`
+    from reconsume.sidecar.kafka.admin.changes import HiddenRulesError  # imported late, as in `look`
 
     acls, needed = look(options, role, principal, direct, imported)
     try:
@@ -264,7 +264,7 @@ def look(
 ) -> tuple[Acls, Needed]:
     """Return the cluster's rules, not read yet, and the rights that the roles need under this configuration."""
     # The Kafka client is slow to import, and --help needs none.
-    from reconsume.sidecar.kafka.admin.acls import Acls
+    from reconsume.sidecar.kafka.admin.changes import Acls
     from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     settings = settings_for_kafka(options)

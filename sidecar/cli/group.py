@@ -34,7 +34,7 @@ from reconsume.topics.names import Kind
 
 if TYPE_CHECKING:
     from reconsume.sidecar.dlq.dead_letters import DeadLetters
-    from reconsume.sidecar.kafka.admin.acls import Rule
+    from reconsume.sidecar.kafka.admin.changes import Rule
     from reconsume.sidecar.kafka.admin.cluster import Cluster
 
 COLUMNS = ("what", "name", "action", "why")
@@ -163,7 +163,7 @@ class DeleteGroup:
 
     def _rules(self, own: Collection[str]) -> tuple[Rule, ...] | None:
         """Return the access rules on what is the group's own; None if this user may not see them."""
-        from reconsume.sidecar.kafka.admin.acls import Acls
+        from reconsume.sidecar.kafka.admin.changes import Acls
 
         wanted = owned(self._settings, own)
         try:
@@ -187,8 +187,7 @@ class DeleteGroup:
     def run(self, _report: Report, _stop: threading.Event) -> None:
         """Delete the consumer groups, then the topics, then the rights; stop where an instance has started. Raises
         BrokerError."""
-        from reconsume.sidecar.kafka.admin.acls import Acls
-        from reconsume.sidecar.kafka.admin.topics import TopicAdmin
+        from reconsume.sidecar.kafka.admin.changes import Acls, TopicAdmin
 
         admin, doomed = TopicAdmin(self._cluster), self._doomed
         self._note("consumer group", refused := admin.delete_groups(doomed.groups))

@@ -226,7 +226,7 @@ def apply(
       reconsume topics apply --yes
       reconsume topics apply --widen --dry-run
     """
-    from reconsume.sidecar.kafka.admin.topics import TopicAdmin  # imported late, as in `look`
+    from reconsume.sidecar.kafka.admin.changes import TopicAdmin  # imported late, as in `look`
 
     cluster, _, planned = look(options)
     steps = [step._replace(widens=widen) for step in planned]

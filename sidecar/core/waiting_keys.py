@@ -1,4 +1,4 @@
-"""What waits in queue topics, by key, gathered from copies in any order. Pure; `kafka/queues/queue_listing.py` reads.
+"""What waits in queue topics, by key, gathered from copies in any order. Pure; `kafka/listed_records.py` reads.
 
 Of several copies of a record the one with the latest attempt stands, then the last (contract 5.5). The records of a
 key are in the order of RETRY_ORDER.

@@ -24,7 +24,7 @@ from reconsume.sidecar.kafka.consumer.log_checks import Edges
 from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
 from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
 from reconsume.sidecar.kafka.consumer.start_offsets import Start, Starts
-from reconsume.sidecar.kafka.named_topics import named_topics
+from reconsume.sidecar.kafka.errors import named_topics
 
 LOOK_EVERY = 5.0
 """Seconds between looks for new partitions, and for those whose leader did not answer at the start. No record in them

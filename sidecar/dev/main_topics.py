@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.changes import CreateState, TopicAdmin
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.topics import CreateState, TopicAdmin
 from reconsume.topics.names import LEGAL, Kind
 from reconsume.topics.specs import TopicSpec
 

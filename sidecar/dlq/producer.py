@@ -25,15 +25,13 @@ from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.dlq.dead_letters import QUIET, DeadLetters
 from reconsume.sidecar.dlq.letters import Letter
 from reconsume.sidecar.errors import BrokerError, ReconsumeError
-from reconsume.sidecar.kafka.blocking_calls import CallTimeoutError
 from reconsume.sidecar.kafka.client_config import BATCH_BYTES, producer_config
-from reconsume.sidecar.kafka.committer.record_form import STRONGEST
-from reconsume.sidecar.kafka.committer.refusing_partitions import State
-from reconsume.sidecar.kafka.committer.transaction import API_LIMIT, TransactionalProducer
-from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
-from reconsume.sidecar.kafka.committer.unknown_outcome import SURE_AFTER_S
+from reconsume.sidecar.kafka.committer.committer import SURE_AFTER_S
+from reconsume.sidecar.kafka.committer.replaceable_producer import STRONGEST
+from reconsume.sidecar.kafka.committer.target_topics import State
+from reconsume.sidecar.kafka.committer.transaction import API_LIMIT, CallTimeoutError, TransactionalProducer
+from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, error_in, outcome_of
 from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number
-from reconsume.sidecar.kafka.committer.write_errors import error_in
 from reconsume.topics.names import Names
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})

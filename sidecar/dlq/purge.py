@@ -12,8 +12,8 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.dlq.dead_letters import DeadLetters, LetterScan
 from reconsume.sidecar.dlq.letters import OPEN, Filter, RedriveRequest
 from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
+from reconsume.sidecar.kafka.admin.changes import TopicAdmin
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
-from reconsume.sidecar.kafka.admin.topics import TopicAdmin
 from reconsume.sidecar.operation import Report
 
 EVERY_LETTER = RedriveRequest(Filter(), MOST_REDRIVES_EVER, forgotten=True)

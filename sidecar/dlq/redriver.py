@@ -50,7 +50,7 @@ from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.client_config import follower_config
 from reconsume.sidecar.kafka.clients import make_client
-from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions
+from reconsume.sidecar.kafka.committer.target_topics import RefusingPartitions
 from reconsume.sidecar.kafka.committer.write_apart import Refusals, copy_sizes
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
 from reconsume.sidecar.operation import Report

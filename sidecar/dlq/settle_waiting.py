@@ -41,8 +41,8 @@ from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, Topic, unled_text
 from reconsume.sidecar.kafka.consumer.log_ids import NO_ID
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.sidecar.kafka.listed_records import progress_with_notes
 from reconsume.sidecar.kafka.messages import to_record
-from reconsume.sidecar.kafka.noted_progress import progress_with_notes
 from reconsume.sidecar.kafka.scan import Bounds, ScanClient, partition_of
 from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status, no_report
 from reconsume.sidecar.printable import plural, printable

@@ -28,8 +28,7 @@ from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.decisions import DecisionStatus, DecisionStore
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
-from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.connection import DeniedError
+from reconsume.sidecar.kafka.admin.cluster import Cluster, DeniedError
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.acls import PEOPLE, GroupShape, User

@@ -53,8 +53,7 @@ from reconsume.sidecar.group_policy.control_log import ControlLog, read_present_
 from reconsume.sidecar.group_policy.operations import holds_of
 from reconsume.sidecar.group_policy.queries import progress_with_queries
 from reconsume.sidecar.group_policy.state import HoldsInForce
-from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.connection import DeniedError
+from reconsume.sidecar.kafka.admin.cluster import Cluster, DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic, unled_partitions
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of

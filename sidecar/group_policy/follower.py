@@ -40,13 +40,11 @@ from reconsume.sidecar.group_policy.levels import Undrained, leftover_levels
 from reconsume.sidecar.group_policy.state import ControlRecord, control_record
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.client_config import Config
-from reconsume.sidecar.kafka.clients import make_client
+from reconsume.sidecar.kafka.clients import ClientCredentials, make_client, new_client, unchanging
 from reconsume.sidecar.kafka.consumer.log_checks import recreated
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
-from reconsume.sidecar.kafka.credentials.new_client import new_client
-from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
-from reconsume.sidecar.kafka.few_messages import next_messages
-from reconsume.sidecar.kafka.named_topics import named_topics
+from reconsume.sidecar.kafka.errors import named_topics
+from reconsume.sidecar.kafka.scan import next_messages
 from reconsume.sidecar.observability.signals import Judged, Signals
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from reconsume.sidecar.printable import plural

@@ -17,7 +17,7 @@ from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
-from reconsume.sidecar.kafka.noted_progress import progress_with_notes
+from reconsume.sidecar.kafka.listed_records import progress_with_notes
 from reconsume.topics.names import Names
 from reconsume.topics.ownership import Kind, Reader
 from reconsume.topics.policy_record import SubscriptionRecord

@@ -53,8 +53,7 @@ from reconsume.sidecar.groups.discovery import (
     main_topics,
 )
 from reconsume.sidecar.hints import ABSENT
-from reconsume.sidecar.kafka.admin.cluster import Cluster, CommittedOffsets
-from reconsume.sidecar.kafka.admin.connection import DeniedError
+from reconsume.sidecar.kafka.admin.cluster import Cluster, CommittedOffsets, DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, PartitionName, Span
 from reconsume.sidecar.kafka.messages import read_headers
 from reconsume.sidecar.kafka.scan import Bounds as ScanBounds

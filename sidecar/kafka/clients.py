@@ -1,18 +1,26 @@
-"""Make Kafka clients in the sidecar and in commands: checked, and with one kind of error for whatever is unusable.
+"""Make Kafka clients in the sidecar and in commands, and hand newer credentials to each client of the process.
 
-The client library refuses properties and files by KafkaException. What it refuses before or below that (a file that is
-replaced while it is read, a text that is no text) is a ValueError or an OSError of Python or of OpenSSL. Threads that
-make clients again and again expect KafkaException alone: a renewed certificate that cannot be used must end none of
-them (contract 14.2).
+*Making.* The client library refuses properties and files by KafkaException. What it refuses before or below that (a
+file that is replaced while it is read, a text that is no text) is a ValueError or an OSError of Python or of OpenSSL.
+Threads that make clients again and again expect KafkaException alone: a renewed certificate that cannot be used must
+end none of them (contract 14.2). At run time such a thread tries without end (`new_client`).
+
+*Newer credentials.* A running client takes a changed password. Any other change (certificates, a client's secret) needs
+a new client, made by the thread that owns it when it suits that thread. `credentials/watcher.py` reads the files and
+offers what is new through the registry; this module reads none.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from enum import Enum
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from reconsume.sidecar.kafka.errors import sentence_of
 from reconsume.topics.client_rules import UnsafePropertyError, checked_client
 
 C = TypeVar("C")
@@ -30,3 +38,171 @@ def make_client(client_class: Callable[[dict[str, Any]], C], config: Mapping[str
     except (ValueError, OSError) as fault:
         why = f"a file of its credentials cannot be used: {type(fault).__name__}"  # its text could quote the file
     raise KafkaException(KafkaError(KafkaError._SSL, why))
+
+
+LOGIN = ("sasl.username", "sasl.password")
+
+
+class Refresh(Enum):
+    """A request to a thread that waits for work: it must apply its credentials first."""
+
+    KEYS = "keys"
+
+
+class Client(Protocol):
+    """A Kafka client, as far as passwords matter."""
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Log in with these from the next connection on (SASL PLAIN and SCRAM)."""
+
+
+class Credentials(NamedTuple):
+    """Credentials as they were read at one moment.
+
+    `number` rises with each reading. Clients made with `since` or later differ from these by the login alone.
+    `properties`: the client properties that come from files.
+    """
+
+    number: int
+    since: int
+    properties: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.number})"  # a traceback may show it: never the secret itself
+
+
+NONE = Credentials(0, 0, {})
+
+
+class RefusedClient(NamedTuple):
+    """Why the client library makes no client, and since when (monotonic seconds). `why`: for people."""
+
+    since: float
+    why: str
+
+
+class CredentialRegistry:
+    """Hold the newest credentials and the clients that use them. Written by one thread, read by all."""
+
+    def __init__(self, first: Credentials = NONE) -> None:
+        self.newest = first
+        self.clients: list[ClientCredentials] = []
+
+    def with_newest(self, config: Mapping[str, object]) -> dict[str, Any]:
+        """Return a client's configuration with the newest credentials."""
+        return {**config, **self.newest.properties}
+
+    def refused_for(self, seconds: float) -> str:
+        """Return why a client could not be made for so long, as a text for people; empty if there is none."""
+        refused = [client.refused for client in self.clients if client.refused is not None]
+        before = time.monotonic() - seconds
+        return next((one.why for one in sorted(refused) if one.since <= before), "")
+
+    def register(self, name: str, on_change: Callable[[], None] = lambda: None) -> ClientCredentials:
+        """Add a client. `on_change` is called from another thread when the client should apply other credentials."""
+        client = ClientCredentials(self, name, on_change)
+        self.clients.append(client)
+        return client
+
+
+class ClientCredentials:
+    """The credentials of one Kafka client, or of several on one thread: `applied` are in use, `pending` come next."""
+
+    def __init__(self, registry: CredentialRegistry, name: str, on_change: Callable[[], None]) -> None:
+        self.name = name
+        self.refused: RefusedClient | None = None
+        """Why no client can be made of these; None if one was."""
+        self._on_change = on_change
+        self.applied = self.pending = registry.newest
+        self._registry = registry
+
+    def newest(self, config: Mapping[str, object]) -> dict[str, Any]:
+        """Return a client's configuration with the newest credentials."""
+        return self._registry.with_newest(config)
+
+    def adopt(self, config: Mapping[str, object]) -> dict[str, Any]:
+        """Return the same as `newest`, for a client that is made next.
+
+        From now on the newest credentials count as applied.
+        """
+        self.applied = self.pending = self._registry.newest
+        return {**config, **self.applied.properties}
+
+    def offer(self, credentials: Credentials) -> None:
+        """Make the client apply these on its own thread; called from another one."""
+        if self.pending is not credentials:
+            self.pending = credentials
+            self._on_change()
+
+    @property
+    def outdated(self) -> bool:
+        """Whether newer credentials exist, offered to this client or not."""
+        return self.applied is not self._registry.newest
+
+    @property
+    def due(self) -> bool:
+        """Whether other credentials are offered, for threads that make new clients at any change."""
+        return self.pending is not self.applied
+
+    def apply_to(self, *clients: Client) -> bool:
+        """Apply pending credentials, on the thread that owns the clients. False: new clients must be made."""
+        pending = self.pending
+        if pending is self.applied:
+            return True
+        if pending.since > self.applied.number:  # more than the login has changed since these clients were made
+            return False
+        for client in clients:
+            client.set_sasl_credentials(*(pending.properties.get(name, "") for name in LOGIN))
+        self.applied = pending
+        return True
+
+
+def unchanging() -> ClientCredentials:
+    """Return credentials that never change."""
+    return CredentialRegistry().register("")
+
+
+AGAIN = 1.0
+"""Seconds before the next try. Credentials are mounted as several files: for a moment two of them may not match."""
+
+_LOG = logging.getLogger("reconsume.kafka")
+
+
+class Stopping(Protocol):
+    """A request to stop."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait; return whether the stop was requested."""
+
+
+def new_client(
+    make: Callable[[dict[str, Any]], C],
+    config: Mapping[str, object],
+    credentials: ClientCredentials,
+    stopping: Stopping,
+    each: Callable[[], None] = lambda: None,
+) -> C | None:
+    """Return a client that `make` makes with the newest credentials; None if a stop was requested first.
+
+    Tries without end: `credentials.refused` tells the rest of the process. `each` is called at each try.
+    """
+    while True:
+        each()
+        try:
+            client = make_client(make, credentials.adopt(config))
+        except KafkaException as failure:
+            refuse(credentials, failure)
+            if stopping.wait(AGAIN):
+                return None
+        else:
+            credentials.refused = None
+            return client
+
+
+def refuse(credentials: ClientCredentials, failure: KafkaException) -> None:
+    """Note and log that no client could be made. The log sums it up once a minute."""
+    why = sentence_of(failure)
+    since = time.monotonic() if credentials.refused is None else credentials.refused.since
+    credentials.refused = RefusedClient(since, f"{credentials.name}: no Kafka client can be made: {why}")
+    text = "%s: no Kafka client can be made from the properties, trying again: %s"
+    _LOG.error(text, credentials.name, why, extra={"event": "no-client", "about": [credentials.name]})

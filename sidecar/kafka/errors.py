@@ -1,21 +1,25 @@
-"""Errors of the Kafka client that pass by themselves, by cause, and requests that are repeated while they last.
+"""Errors of the Kafka client that pass on their own, by cause, and requests that are repeated, or cut short, for them.
 
-The client marks few of them as retriable, and returns them at once (2.16). Callers say which causes count for a call.
+The client marks few errors as retriable, and returns them at once (2.16). Callers say which causes count for a call.
 
-A request that fails while another error is being handled keeps that error for ever, with all frames that it passed and
+A request that fails while another error is being handled keeps that error forever, with all frames that it passed and
 what is in them: clients with their threads, and records (confluent-kafka 2.16: each error of a request leaks its
 KafkaError, which has the handled error as its context). So no request is made inside an `except`, nor below one: the
 handler notes what it needs, and the request follows it.
+
+Topics are asked for by name, one by one (`named_topics`): a list of all topics has megabytes in a large cluster, and
+takes seconds (contract 13.6).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
-from typing import Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import TopicMetadata  # type: ignore[attr-defined]  # exported without saying so
 
 from reconsume.topics.masking import text_without_secrets
 
@@ -115,3 +119,47 @@ def code_of(error: KafkaException) -> int:
 def sentence_of(error: KafkaException) -> str:
     """Return the text of the broker's or the client's error, on one line."""
     return text_without_secrets(" ".join(str(error.args[0].str()).split()))
+
+
+ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED})
+"""Answers by which a topic is not there for this user."""
+
+
+class Lists(Protocol):
+    """A client that tells about topics."""
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        """Return the metadata of one topic. Raises KafkaException."""
+
+
+class NamedTopics(NamedTuple):
+    """The topics that exist, and the names of those that certainly do not. Of all others nothing is known.
+
+    `denied`: those of the absent ones that this user may not see, so that they may exist for others.
+    """
+
+    described: dict[str, TopicMetadata]
+    absent: frozenset[str]
+    denied: frozenset[str] = frozenset()
+
+
+def named_topics(client: Lists, names: Iterable[str], within: float, whole: float = inf) -> NamedTopics:
+    """Return what Kafka says of these topics. A client with `allow.auto.create.topics: false` creates none by that.
+
+    They are asked for in their order. `within`: seconds for one answer. Where none comes the rest is not asked, and
+    after `whole` seconds neither: the caller asks again, first for what is not known yet. Raises nothing.
+    """
+    described, refused, until = dict[str, TopicMetadata](), dict[str, int](), time.monotonic() + whole
+    for name in dict.fromkeys(names):
+        if time.monotonic() >= until:
+            break
+        try:
+            topic = client.list_topics(name, timeout=within).topics[name]
+        except KafkaException:
+            break
+        if topic.error is None:
+            described[name] = topic
+        elif topic.error.code() in ABSENT:
+            refused[name] = topic.error.code()
+    denied = frozenset(name for name, code in refused.items() if code == KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    return NamedTopics(described, frozenset(refused), denied)

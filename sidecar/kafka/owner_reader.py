@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -28,10 +28,10 @@ from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.core.ports import ScannedRange
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.errors import BrokerError, ConfigError
-from reconsume.sidecar.kafka.admin.connection import DeniedError
-from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, code_of
+from reconsume.sidecar.kafka.admin.cluster import DeniedError
+from reconsume.sidecar.kafka.admin.descriptions import Span
+from reconsume.sidecar.kafka.errors import ABSENT, ANSWER_SECONDS, code_of
 from reconsume.sidecar.kafka.messages import Reading, to_record
-from reconsume.sidecar.kafka.named_topics import ABSENT
 from reconsume.sidecar.kafka.scan import Bounds, ScanClient
 from reconsume.sidecar.observability.thread_watch import StopRequest
 from reconsume.topics.owner_notes import PARTITION, OwnerNotes
@@ -48,13 +48,6 @@ NOWHERE = ABSENT | {KafkaError._UNKNOWN_PARTITION}
 
 _ONE_AT_A_TIME = threading.Lock()
 _LOG = logging.getLogger("reconsume.notes")
-
-
-class Span(NamedTuple):
-    """Offsets from `begin` up to `end`."""
-
-    begin: int
-    end: int
 
 
 class OwnerListener(Protocol):

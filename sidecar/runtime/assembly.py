@@ -25,8 +25,8 @@ from reconsume.sidecar.delivery.push.target import Target, parse_target
 from reconsume.sidecar.delivery.relay.post_writer import PostWriter
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.kafka.client_config import producer_config
-from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.clients import CredentialRegistry
+from reconsume.sidecar.kafka.committer.target_topics import KnownOutputs
 from reconsume.sidecar.runtime.lane_runner import LaneRunner, LaneSpec
 from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.sidecar.settings.model import Settings

@@ -18,7 +18,7 @@ from reconsume.sidecar.core.queues import AT_HAND_SHARE
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import PartitionStatus, statuses
 from reconsume.sidecar.delivery.broadcast import AllPartitions, NoCommitter
-from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.kafka.admin.cluster import Connection
 from reconsume.sidecar.kafka.client_config import (
     Properties,
     client_id_of,
@@ -28,14 +28,14 @@ from reconsume.sidecar.kafka.client_config import (
     view_config,
     whole_fetches,
 )
+from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.kafka.committer.committer import Committer
-from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
+from reconsume.sidecar.kafka.committer.target_topics import KnownOutputs
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.batches import HEAVY
 from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
 from reconsume.sidecar.kafka.consumer.log_ids import KafkaLogIds
 from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.kafka.messages import main_reading_of, queue_reading_of, reading_of
 from reconsume.sidecar.kafka.owner_reader import OwnerReader
 from reconsume.sidecar.kafka.queues.queue_thread import QueueHelp, QueueThread

@@ -11,7 +11,7 @@ from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.errors import BrokerError, ConfigError
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import KAFKA_LIMIT
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.clients import CredentialRegistry
 
 LOOK_EVERY = 300.0
 """Seconds between two looks."""

@@ -24,7 +24,7 @@ from reconsume.sidecar.delivery.push.pool import Push
 from reconsume.sidecar.group_policy.controller import PolicyController
 from reconsume.sidecar.group_policy.follower import InstanceInfo, PolicyFollower, PolicySource, PolicyUpdate
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.observability.metric_sources import Sources
 from reconsume.sidecar.observability.signals import Signals
 from reconsume.sidecar.observability.thread_watch import WatchedThread

@@ -42,7 +42,7 @@ from reconsume.sidecar.http.bodies import LONGEST
 from reconsume.sidecar.http.calls import Call
 from reconsume.sidecar.http.protocol import PROBE_LIMITS, Limits
 from reconsume.sidecar.http.server import Server
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.observability.cached_answer import sparing
 from reconsume.sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
 from reconsume.sidecar.release import this_release

@@ -12,7 +12,7 @@ from pathlib import Path
 from reconsume.sidecar.api.view import no_view_routes, view_routes
 from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.http.calls import Call
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.observability.metric_sources import Sources
 from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.settings.model import Settings

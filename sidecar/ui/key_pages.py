@@ -15,7 +15,7 @@ from starlette.responses import Response
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.waiting_keys import WaitingKey
 from reconsume.sidecar.group_policy.blocking import retried_in_place
-from reconsume.sidecar.kafka.queues.queue_listing import NoQueuesError, WaitingScan, Wanted, read_waiting
+from reconsume.sidecar.kafka.listed_records import NoQueuesError, WaitingScan, Wanted, read_waiting
 from reconsume.sidecar.ui.endpoint import ThreadQueries
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
 from reconsume.sidecar.ui.queries import LONGEST, Queries

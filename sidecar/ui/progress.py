@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from reconsume.sidecar.group_policy.queries import committed_with_queries
-from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.connection import DeniedError
+from reconsume.sidecar.kafka.admin.cluster import Cluster, DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
 from reconsume.sidecar.settings import Settings
 

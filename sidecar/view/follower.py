@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 
 from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.errors import ReconsumeError
-from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
+from reconsume.sidecar.kafka.clients import ClientCredentials, unchanging
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from reconsume.sidecar.printable import without_error_objects
 from reconsume.sidecar.view.copy import Facts, ViewCopy, open_copy

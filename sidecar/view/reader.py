@@ -26,14 +26,12 @@ from reconsume.sidecar.clock import now
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.group_policy.control_log import ControlLog, ResetLog
 from reconsume.sidecar.hints import absent, hint
-from reconsume.sidecar.kafka.admin.cluster import Cluster, CommittedOffsets
-from reconsume.sidecar.kafka.admin.connection import DeniedError
+from reconsume.sidecar.kafka.admin.cluster import Cluster, CommittedOffsets, DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, unled_text
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
-from reconsume.sidecar.kafka.few_messages import MOST, next_messages
-from reconsume.sidecar.kafka.gaps import UntilGap
+from reconsume.sidecar.kafka.scan import MOST, UntilGap, next_messages
 from reconsume.sidecar.view.age import job_has_read_until
 from reconsume.sidecar.view.copy import BOUND, ViewCopy, open_copy
 from reconsume.sidecar.view.query import ViewQuery, questions
@@ -64,7 +62,7 @@ class PartitionReader:
     """A consumer of partitions from given offsets, without a group.
 
     It fetches little at a time up to the first gap that an aborted transaction may have left, and whole pieces from
-    there on (`kafka/gaps.py`). Where a topic may have been deleted and created again, the consumer is replaced: no
+    there on (`kafka/scan.py`). Where a topic may have been deleted and created again, the consumer is replaced: no
     client that knows the former topic may ever read it (`consumer/client_watch.py`).
     """
 

@@ -18,7 +18,7 @@ On a worker, `write_partitions` writes the partitions of a task one after the ot
 After an error nobody knows whether the transaction has happened. The next try does the same with a new producer, and
 the fence says it. Nothing is kept for the next batch: Spark gives each task to any Python worker, so a kept producer
 would mostly be fenced by then. A producer of one transaction also needs no guard against requests that arrive late
-(`sidecar/kafka/committer/late_end_guard.py`): its successor has another epoch.
+(`sidecar/kafka/committer/client_reports.py`): its successor has another epoch.
 """
 
 from __future__ import annotations

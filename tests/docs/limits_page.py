@@ -14,7 +14,7 @@ from reconsume.sidecar.delivery.relay import post_writer
 from reconsume.sidecar.dlq import settle_waiting, settlements
 from reconsume.sidecar.http import bodies, connections, json_body, protocol
 from reconsume.sidecar.kafka import client_config
-from reconsume.sidecar.kafka.committer import record_form, transaction
+from reconsume.sidecar.kafka.committer import replaceable_producer, transaction
 from reconsume.sidecar.settings.model import ROWS
 from reconsume.sidecar.view import copy
 from reconsume.topics import (
@@ -229,7 +229,7 @@ def sections() -> dict[str, Sequence[Limit]]:
                 "a batch of copies, before it is packed",
                 bytes_(client_config.BATCH_BYTES),
                 "`kafka.batch.size`",
-                f"smaller where a topic takes less, {bytes_(record_form.LEAST_BATCH)} at least",
+                f"smaller where a topic takes less, {bytes_(replaceable_producer.LEAST_BATCH)} at least",
             ),
             Limit(
                 "room for our headers above a main topic's `max.message.bytes`",

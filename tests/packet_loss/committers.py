@@ -21,9 +21,9 @@ from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from reconsume.sidecar.kafka.client_config import producer_config, reader_config
+from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.kafka.committer.committer import Committer
 from reconsume.sidecar.kafka.consumer.membership import Membership
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import Commit
 from tests.packet_loss.late_frames import LateFrames

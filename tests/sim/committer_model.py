@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Refusal, SettledRecord, WrittenAt
 from reconsume.sidecar.core.progress_codec import decode
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.committer.committer import UNNAMED, _apart, _fenced, _refused, _without, written_progress
-from reconsume.sidecar.kafka.committer.unknown_outcome import result_from_progress
+from reconsume.sidecar.kafka.committer.committer import (
+    UNNAMED,
+    _apart,
+    _fenced,
+    _refused,
+    _without,
+    result_from_progress,
+    written_progress,
+)
 from reconsume.sidecar.kafka.consumer.membership import Membership
 from tests.sim.transactions import LateEnd, LateOffsets, Offsets, TransactionalId
 

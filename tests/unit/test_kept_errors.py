@@ -17,8 +17,8 @@ SOURCES = ("sidecar", "spark", "topics", "once")
 ROOT = Path(__file__).parents[2]
 
 RAISED = {
-    ("sidecar/kafka/blocking_calls.py", "failure"): "deleted in a `finally`",
-    ("sidecar/kafka/committer/write_errors.py", "failure"): "an argument that its caller is handling",
+    ("sidecar/kafka/committer/transaction.py", "failure"): "deleted in a `finally`",
+    ("sidecar/kafka/committer/transaction_outcome.py", "failure"): "an argument that its caller is handling",
 }
 """Names that are raised, and why that makes no cycle."""
 KEPT = {

@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 from reconsume.sidecar.core.outcome import COMMITTED, NotSent
 from reconsume.sidecar.delivery.push.access import Access, ServiceCredentials
 from reconsume.sidecar.delivery.push.credentials import CA
-from reconsume.sidecar.kafka.credentials.tls import distrust
+from reconsume.sidecar.kafka.credentials.reachability import distrust
 from tests.integration.delivery.test_push_tls import outcomes
 from tests.support.service import stub_service as stub
 from tests.support.service.stub_service import StubService

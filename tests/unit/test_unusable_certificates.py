@@ -15,13 +15,10 @@ from confluent_kafka.admin import AdminClient
 from reconsume.sidecar.delivery.push.access import ServiceCredentials
 from reconsume.sidecar.delivery.push.credentials import CA, CERTIFICATE, KEY, read_credentials
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.kafka.admin.cluster import Connection
 from reconsume.sidecar.kafka.client_check import client_faults
-from reconsume.sidecar.kafka.clients import make_client
-from reconsume.sidecar.kafka.credentials.new_client import new_client
-from reconsume.sidecar.kafka.credentials.reachability import Unreachable, answers
-from reconsume.sidecar.kafka.credentials.registry import unchanging
-from reconsume.sidecar.kafka.credentials.tls import distrust
+from reconsume.sidecar.kafka.clients import make_client, new_client, unchanging
+from reconsume.sidecar.kafka.credentials.reachability import Unreachable, answers, distrust
 from tests.support.deadline import until
 from tests.support.kafka.certificates import Authority, locked
 from tests.support.sidecar.service_files import ServiceFiles

@@ -92,7 +92,7 @@ def deliver(
         own_key = None if key is None else encoded(key, "--key")
         delivered = made_up_record(settings.drains.get(main, main), own_key, value_in(value_file or ""), pairs)
     else:
-        from reconsume.sidecar.kafka.one_record import read_main_record
+        from reconsume.sidecar.kafka.listed_records import read_main_record
 
         delivered = read_main_record(settings.kafka, settings.group, settings.topic_names, record, settings.drains)
     trial = deliver_once(settings, delivered)

@@ -25,7 +25,7 @@ from reconsume.topics.agreement import SILENT_AFTER
 from reconsume.topics.in_place_told import MOST
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.kafka.queues.queue_listing import WaitingScan
+    from reconsume.sidecar.kafka.listed_records import WaitingScan
 
 CLIENT = "reconsume-retries"
 KEYS = ("id", "key", "behind", "parked", "times", "due", "reason", "oldest_at", "topic", "partition", "in_place")
@@ -46,7 +46,7 @@ def refuse_with_blocked(state: str, level: str | None, reason: str | None, due: 
 
 def list_blocked(options: Options, topic: str | None, limit: int | None, most: int | None) -> None:
     """Print the keys of which records wait, those first that are due first."""
-    from reconsume.sidecar.kafka.queues.queue_listing import NoQueuesError  # imports the Kafka client, as in `read`
+    from reconsume.sidecar.kafka.listed_records import NoQueuesError  # imports the Kafka client, as in `read`
 
     settings = settings_for_kafka(options)
     retried = read_retried(settings)
@@ -125,7 +125,7 @@ def read(settings: Settings, topic: str | None, most: int | None) -> WaitingScan
     from reconsume.sidecar.kafka.admin.cluster import (
         Cluster,  # the Kafka client is slow to import, and --help needs none
     )
-    from reconsume.sidecar.kafka.queues.queue_listing import MOST_READ, Wanted, read_waiting
+    from reconsume.sidecar.kafka.listed_records import MOST_READ, Wanted, read_waiting
 
     order = settings.deliver.order
     if order == "none":

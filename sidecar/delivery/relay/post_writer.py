@@ -17,10 +17,10 @@ from typing import NamedTuple
 from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.core.record import weight_of
+from reconsume.sidecar.kafka.clients import CredentialRegistry, Refresh
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
 from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
 from reconsume.sidecar.observability.thread_watch import StopRequest, WatchedThread
 from reconsume.sidecar.printable import plural
 

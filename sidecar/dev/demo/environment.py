@@ -26,9 +26,9 @@ from reconsume.sidecar.errors import BrokerError, SetupError
 from reconsume.sidecar.files import temporary_path, write_private
 from reconsume.sidecar.java.download_bar import progress_bar
 from reconsume.sidecar.java.orphan_guard import OrphanGuard
+from reconsume.sidecar.kafka.admin.changes import CreateState, TopicAdmin
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import source_of
-from reconsume.sidecar.kafka.admin.topics import CreateState, TopicAdmin
 from reconsume.sidecar.settings import Settings, load
 from reconsume.topics.names import Kind
 from reconsume.topics.specs import TopicSpec, group_specs

@@ -13,9 +13,8 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span
 from reconsume.sidecar.kafka.client_config import follower_config
 from reconsume.sidecar.kafka.clients import make_client
-from reconsume.sidecar.kafka.few_messages import few_messages
 from reconsume.sidecar.kafka.messages import read_headers
-from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, few_messages, partition_of
 from reconsume.topics.events import Event, decode_event
 
 CLIENT = "reconsume-demo-reader"

@@ -28,7 +28,7 @@ from reconsume.sidecar.delivery.push.trial import deliver_once, made_up_record
 from reconsume.sidecar.delivery.verdict import HTML
 from reconsume.sidecar.doctor.findings import Finding, fail, ok, warn
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.kafka.one_record import read_main_record
+from reconsume.sidecar.kafka.listed_records import read_main_record
 from reconsume.sidecar.settings.deliver import Deliver
 from reconsume.sidecar.settings.model import Settings
 from reconsume.topics.masking import url_without_secrets

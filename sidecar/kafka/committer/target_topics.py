@@ -1,24 +1,258 @@
-"""What Kafka says of the topics that a committer writes to: which exist, how wide they are, and which refuse records.
+"""What Kafka says of the topics that are written to: which exist, how wide they are, and which refuse records.
 
-A transaction with a topic that is missing, or with a partition that refuses records, would only wait and fail, and with
-it all records beside that one. So it is known before the transaction begins which records have to wait
-(`missing_targets`). Topics are asked for by name, at most once a second, and silence never means that one is missing.
-Topics of outputs are not asked for here, as their service chose the names: `known_outputs.py` lists them.
+Kafka adds all partitions to a transaction, or none. So a transaction with a topic that is missing or may not be
+written, or with a partition that refuses records, would only wait and fail, and with it all records beside that one. It
+is known before the transaction begins which records have to wait (`TargetTopics.missing_targets`). Topics are asked for
+by name, at most once a second, and silence never means that one is missing.
 
-Used on the committer's thread.
+A transaction that has included a partition with too few replicas in sync cannot end before these are back. Its marker
+is refused too. Meanwhile Kafka answers CONCURRENT_TRANSACTIONS for the transactional id (Kafka 4.3, measured). So such
+a partition is tried again only when its leader or its replicas have changed, or after TRY_EVERY.
+
+*Topics of outputs* (`KnownOutputs`, contract 1.12). A service chooses them, or echoes names that somebody else has
+chosen. Looking such a name up costs a request, and a response may have a thousand of them. So a thread of its own lists
+the topics that `deliver.outputs` allows: before the first delivery, every `LIST_EVERY` seconds, and sooner, but at most
+every `SOONEST` seconds, after a response named a topic that is not in the list. An output to such a topic is refused
+when the response is read, and the committer takes the partitions of output topics from this list. The list is as large
+as the topics that exist and are allowed, whatever names come. It is replaced as a whole: the event loop (`fault`) and
+the committers (`states`) read it without a lock. Where Kafka does not answer, the list stays as it is.
+
+`TargetTopics` and what it has are used on the committer's thread.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
+from confluent_kafka import KafkaException
+
+from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
+from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.hints import ABSENT, hint
-from reconsume.sidecar.kafka.committer.known_outputs import KnownOutputs
-from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions, RefusingTopics, State
-from reconsume.sidecar.kafka.committer.transaction import Targets
+from reconsume.sidecar.kafka.admin.cluster import Connection
+from reconsume.sidecar.kafka.clients import CredentialRegistry
+from reconsume.sidecar.kafka.errors import named_topics
+from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
+from reconsume.topics.outputs import AllowedOutputs
 from reconsume.topics.transition_records import Copy
+
+TRY_EVERY = 30.0
+"""Seconds after which an unchanged partition is tried again: an operator may have lowered `min.insync.replicas`."""
+NO_LEADER = -1
+TRY_TOPIC_EVERY = 3.0
+"""Seconds after which a topic that refused records is tried again: a right that is given shows in no other way. Each
+try costs a transaction, and often a producer."""
+
+
+class State(NamedTuple):
+    """The state of a partition in the cluster: the node that leads it, and the number of replicas in sync."""
+
+    leader: int
+    in_sync: int
+
+
+class Targets(NamedTuple):
+    """What Kafka says of topics: the partitions of those that exist, and the names of those that do not."""
+
+    states: dict[str, list[State]]
+    absent: frozenset[str]
+
+
+class RefusingTopics:
+    """The topics that exist and refuse records, each with the reason; used by one thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._refusing: dict[str, tuple[str, float]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._refusing)
+
+    def refuse(self, topic: str, reason: str) -> None:
+        """Remember that a topic refused records a moment ago."""
+        self._refusing[topic] = reason, self._clock() + TRY_TOPIC_EVERY
+
+    def why(self, topic: str) -> str:
+        """Return why the topic refuses records; empty if it is not known to, or is to be tried again.
+
+        The topic is forgotten when it is to be tried again.
+        """
+        reason, until = self._refusing.get(topic, ("", 0.0))
+        if reason and self._clock() >= until:
+            del self._refusing[topic]
+            return ""
+        return reason
+
+
+class RefusingPartitions:
+    """The partitions that refuse records, by topic and number; used by one thread."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, list[State]] = {}
+        """Every topic's partitions at the last look."""
+        self._refusing: dict[str, dict[int, tuple[State | None, float]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._refusing)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics with partitions that refuse records."""
+        return frozenset(self._refusing)
+
+    def refuse(self, where: str) -> None:
+        """Remember that a partition, `topic[number]`, refused records a moment ago."""
+        topic, _, number = where.rstrip("]").rpartition("[")
+        if number.isdigit():
+            state = self._state(topic, int(number))
+            self._refusing.setdefault(topic, {})[int(number)] = (state, time.monotonic() + TRY_EVERY)
+
+    def looked(self, known: Mapping[str, list[State]], absent: Collection[str] = ()) -> None:
+        """Take in the present state of partitions; forget those that may take records again, or are gone."""
+        self.known = {topic: states for topic, states in known.items() if topic not in absent}
+        for topic, refusing in list(self._refusing.items()):
+            kept = {number: seen for number, seen in refusing.items() if self._still(topic, number, seen)}
+            self._refusing[topic] = kept
+            if not kept:
+                del self._refusing[topic]
+
+    def refuses(self, copy: Copy) -> str:
+        """Return the partition that a copy goes to if it refuses records; else an empty string."""
+        refusing = self._refusing.get(copy.topic)
+        if refusing is None or copy.topic not in self.known:
+            return ""
+        count = len(self.known[copy.topic])
+        by_key = copy.key is not None and not copy.scattered
+        number = murmur2_partition(copy.key or b"", count) if by_key else copy.spread % count
+        return f"{copy.topic}[{number}]" if number in refusing else ""
+
+    def _state(self, topic: str, number: int) -> State | None:
+        states = self.known.get(topic, [])
+        return states[number] if number < len(states) else None
+
+    def _still(self, topic: str, number: int, seen: tuple[State | None, float]) -> bool:
+        state, until = self._state(topic, number), seen[1]
+        if state is None:
+            return False  # it does not exist any more: a missing topic is reported in another way
+        return state.leader == NO_LEADER or (state == seen[0] and time.monotonic() < until)
+
+
+def murmur2_partition(key: bytes, count: int) -> int:
+    """Return the partition of a key by the partitioner `murmur2_random`, as in the Java client."""
+    return (_murmur2(key) & 0x7FFFFFFF) % count
+
+
+def _murmur2(data: bytes) -> int:
+    mixed, length = 0x5BD1E995, len(data)
+    digest = 0x9747B28C ^ length
+    whole = length & ~3
+    for index in range(0, whole, 4):
+        word = int.from_bytes(data[index : index + 4], "little") * mixed & 0xFFFFFFFF
+        word = (word ^ word >> 24) * mixed & 0xFFFFFFFF
+        digest = (digest * mixed & 0xFFFFFFFF) ^ word
+    if length > whole:
+        digest = (digest ^ int.from_bytes(data[whole:], "little")) * mixed & 0xFFFFFFFF
+    digest = (digest ^ digest >> 13) * mixed & 0xFFFFFFFF
+    return digest ^ digest >> 15
+
+
+LIST_EVERY = 45.0
+"""Seconds between two looks. A topic that is created is known within 60 s, with the look itself."""
+SOONEST = 5.0
+"""Seconds between two looks at least, whatever a service names: a list of a large cluster takes seconds."""
+LIST_AGAIN = 1.0
+"""Seconds until the next look while Kafka has not answered yet: nothing is delivered before it has."""
+ANSWER_WITHIN = 20.0
+"""Seconds for an answer. A cluster of 200 000 partitions has taken six."""
+
+_LOG = logging.getLogger("reconsume.outputs")
+
+
+class KnownOutputs(ContextThread):
+    """The thread that lists the topics for outputs; tells what a service may write to (`topics.outputs.OutputTopics`).
+
+    A client is made for each look: one that stayed would cost threads and connections for a request in 45 seconds.
+    """
+
+    def __init__(self, allowed: AllowedOutputs, kafka: Mapping[str, str], registry: CredentialRegistry) -> None:
+        super().__init__("outputs")
+        self.allowed = allowed
+        self.states: Mapping[str, list[State]] = {}
+        """The partitions of each topic that exists and is allowed, as of the last look."""
+        self.listed = threading.Event()
+        """Set once Kafka has answered."""
+        self._kafka, self._registry = kafka, registry
+        self._stopping, self._wanted = StopRequest(), threading.Event()
+
+    def fault(self, topic: str, partition: int | None) -> str:
+        """Return why no record may be written to a topic, or to this partition of it; empty if one may.
+
+        A topic or partition that is not known brings the next look forward.
+        """
+        if why := self.allowed.fault(topic, partition):
+            return why
+        states = self.states.get(topic)
+        if states is not None and (partition is None or partition < len(states)):
+            return ""
+        self.look_soon()
+        if states is None:
+            return f"topic {topic} does not exist, or the sidecar's user may not see it"
+        return f"topic {topic} has no partition {partition}"
+
+    def look_soon(self) -> None:
+        """Bring the next look forward, for any thread."""
+        self._wanted.set()
+
+    def stop(self) -> None:
+        """End soon; returns at once."""
+        self._stopping.set()
+        self._wanted.set()
+
+    def watched(self) -> list[WatchedThread]:
+        """Return this thread, for `/livez`."""
+        return [WatchedThread(self.name, self, lambda: self._stopping.turned_at, FOLLOWER_LIMIT)]
+
+    def do_work(self) -> None:
+        """Look at the topics until stopped."""
+        while not self._stopping.is_set():
+            self._look()
+            if self._stopping.wait(SOONEST if self.listed.is_set() else LIST_AGAIN):
+                return
+            if self.listed.is_set():
+                self._wanted.wait(LIST_EVERY - SOONEST)
+            self._wanted.clear()
+
+    def _look(self) -> None:
+        """Replace the list by what exists now. Without an answer it stays."""
+        properties = {**self._registry.with_newest(self._kafka), "allow.auto.create.topics": "false"}
+        try:
+            described = self._describe(Connection(properties, "reconsume-outputs").client)
+        except (KafkaException, ConfigError) as fault:
+            text = "the topics of deliver.outputs are not listed; the list before stays in force: %s"
+            _LOG.warning(text, fault, extra={"event": "outputs-unlisted"})
+            return
+        self.states = {
+            name: [State(partition.leader, len(partition.isrs)) for _, partition in sorted(topic.partitions.items())]
+            for name, topic in described
+            if topic.error is None and self.allowed.allows(name)
+        }
+        self.listed.set()
+
+    def _describe(self, client: Any) -> Iterable[tuple[str, Any]]:
+        """Return Kafka's descriptions: of all topics where there is a glob, otherwise of each name."""
+        if self.allowed.has_glob:
+            return dict(client.list_topics(timeout=ANSWER_WITHIN).topics).items()
+        named = named_topics(client, self.allowed.names, ANSWER_WITHIN)
+        if unknown := set(self.allowed.names) - named.described.keys() - named.absent:
+            text = "Kafka does not describe the topics of deliver.outputs: %s"
+            raise ConfigError([text % ", ".join(sorted(unknown))])
+        return named.described.items()
+
 
 LOOK_EVERY = 1.0
 """Seconds between two requests for the topics, for those that are missing or for all."""

@@ -4,28 +4,38 @@
 one of three answers. Make the same call again (retriable); abort and commit again (`Aborted`); or replace the producer
 (`OutcomeUnknown`: only Kafka knows what happened).
 
-A producer whose request may have been sent twice is replaced as well, even after a success (`late_end_guard.py`).
+A producer whose request may have been sent twice is replaced as well, even after a success (`client_reports.py`).
+
+The client does not keep its own timeouts: after a broker loss `send_offsets_to_transaction(…, 10)` has returned after
+44 s, or never (librdkafka#5511, #5456; measured on Kafka 4.3). So each producer has one thread that makes its blocking
+calls (`BlockingCalls`). The caller waits for that thread only until its limit.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeAlias
+from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
-from reconsume.sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from reconsume.sidecar.kafka.clients import make_client
-from reconsume.sidecar.kafka.committer.client_log import ClientLog
-from reconsume.sidecar.kafka.committer.late_end_guard import LateEndGuard
-from reconsume.sidecar.kafka.committer.refusing_partitions import State
-from reconsume.sidecar.kafka.committer.throttle import Throttle
+from reconsume.sidecar.kafka.committer.client_reports import (
+    ClientLog,
+    EntryReports,
+    Errors,
+    Located,
+    Throttle,
+)
+from reconsume.sidecar.kafka.committer.target_topics import State, Targets
 from reconsume.sidecar.kafka.committer.transaction_outcome import (
     DENIED,
     DOUBTFUL,
+    PRODUCER_ERRORS,
     REFUSED,
     STALLED,
     THROTTLED,
@@ -34,16 +44,69 @@ from reconsume.sidecar.kafka.committer.transaction_outcome import (
     QuotaExceeded,
     RecordsRefused,
     Stalled,
-)
-from reconsume.sidecar.kafka.committer.write_errors import (
-    PRODUCER_ERRORS,
     denials,
     error_in,
     refusal_of,
 )
-from reconsume.sidecar.kafka.committer.write_reports import EntryReports, Errors, Located
-from reconsume.sidecar.kafka.named_topics import named_topics
+from reconsume.sidecar.kafka.errors import named_topics
 from reconsume.topics.transition_records import Copy
+
+Job: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+class CallTimeoutError(Exception):
+    """A call did not return in time. Its producer must not be used or destroyed any more."""
+
+
+class BlockingCalls:
+    """One thread that makes the blocking calls of one producer."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._answers: SimpleQueue[BaseException | None] = SimpleQueue()
+        self.stuck = False
+        """Whether a call did not return in time."""
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def call(self, limit: float, function: Callable[..., Any], *args: Any) -> None:
+        """Make a call and wait for it for at most `limit` seconds.
+
+        Raises what the call raises, or CallTimeoutError after `limit` seconds.
+        """
+        self._jobs.put((function, args))
+        try:
+            failure = self._answers.get(timeout=limit)
+        except Empty:
+            self.stuck = True
+            raise CallTimeoutError(getattr(function, "__name__", "call")) from None
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            # The traceback refers to this frame: an error that the frame names would hold itself, and all its callers.
+            del failure
+
+    def end(self, last: list[Any]) -> None:
+        """End the thread once it is idle. Let it destroy the client, the only element of `last`.
+
+        To destroy a client takes as long as its own threads take to end. With a call under way it may never return.
+        """
+        self._jobs.put((last.clear, ()))
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._answers.put(_failure_of(*job))
+            del job  # while the thread waits, it must not hold the client by a bound method
+
+
+def _failure_of(function: Callable[..., Any], args: tuple[Any, ...]) -> BaseException | None:
+    try:
+        function(*args)
+    except BaseException as failure:  # noqa: BLE001 - the caller raises it
+        return failure
+    return None
+
 
 API_LIMIT = 5.0
 """Seconds that librdkafka is given for one call."""
@@ -72,23 +135,15 @@ LOOK_LIMIT = 20.0
 Report: TypeAlias = Callable[[KafkaError | None, Message], None]
 
 
-class Targets(NamedTuple):
-    """What Kafka says of topics: the partitions of those that exist, and the names of those that do not."""
-
-    states: dict[str, list[State]]
-    absent: frozenset[str]
-
-
 class TransactionalProducer:
     """A producer with the thread of its blocking calls. Call `prepare` first, and `end` at the end, come what may."""
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._log, self.throttle = ClientLog(config), Throttle()
-        self._producer = make_client(Producer, {**self._log.watched(config), "throttle_cb": self.throttle.hear})
+        self.client_log, self.throttle = ClientLog(config), Throttle()
+        self._producer = make_client(Producer, {**self.client_log.watched(config), "throttle_cb": self.throttle.hear})
         self.timestamp: Callable[[], int] = lambda: 0
         """Returns the time to write records with (epoch ms); 0: the client's own."""
         self._calls = BlockingCalls(f"guard-{config['transactional.id']}")
-        self.late_ends = LateEndGuard(self._log)
         self.sent_offsets = False
         """Whether offsets were part of its last transaction."""
         self._errors: Errors = {}
@@ -133,7 +188,7 @@ class TransactionalProducer:
     @property
     def doubtful(self) -> bool:
         """Whether a request of its last transaction may have been sent twice. It takes no further transaction then."""
-        return self.late_ends.doubtful
+        return self.client_log.doubtful
 
     def answers(self) -> bool:
         """Whether the cluster answers at all."""
@@ -195,7 +250,7 @@ class TransactionalProducer:
         except QuotaExceeded:
             return THROTTLED
         except RecordsRefused:
-            return DENIED if self._log.denied else REFUSED
+            return DENIED if self.client_log.denied else REFUSED
         except (KafkaException, SystemError) as failure:
             return error_in(failure)
         return None
@@ -203,17 +258,16 @@ class TransactionalProducer:
     def _begin(self) -> None:
         """Forget the transaction before, and what its client's log said."""
         self._hear()
-        self._log.clear()
+        self.client_log.clear()
         self._errors.clear()
         self._located.clear()
         self.throttle.longest = 0.0
-        self.late_ends.begin()
         self._records_only, self.sent_offsets = True, False
 
     def _look_back(self) -> None:
         """Find out whether a request of the transaction may have been sent twice."""
         self._hear()
-        self.late_ends.judge()
+        self.client_log.judge()
 
     def _hear(self) -> None:
         """Take in every report of a record and every line of the client's log that has arrived."""
@@ -244,7 +298,7 @@ class TransactionalProducer:
     @property
     def _refused(self) -> bool:
         """Whether a record or a topic was refused since the transaction began."""
-        return bool(self._errors or self._log.denied)
+        return bool(self._errors or self.client_log.denied)
 
     def _answers(self) -> bool:
         try:
@@ -299,7 +353,7 @@ class TransactionalProducer:
         self._hear()
         code = next((error.code() for error, _ in self._errors.values() if error.code() not in PRODUCER_ERRORS), 0)
         errors = dict(self._errors)  # before the abort purges queued records: these are reported as errors too
-        denied = frozenset(self._log.denied)
+        denied = frozenset(self.client_log.denied)
         unusable = len(self._producer) > 0 or bool(errors)
         try:
             self._call(self._producer.abort_transaction, API_LIMIT)
@@ -342,4 +396,4 @@ class TransactionalProducer:
                     if not failure.args[0].retriable() or time.monotonic() > began + HARD_LIMIT:
                         raise
         finally:
-            self.late_ends.took(time.monotonic() - began)
+            self.client_log.took(time.monotonic() - began)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from confluent_kafka import Consumer, Message
 
-from reconsume.sidecar.kafka.few_messages import TOGETHER
+from reconsume.sidecar.kafka.scan import TOGETHER
 from reconsume.sidecar.process_memory import trim_memory
 
 BATCH = 500

@@ -17,6 +17,7 @@ from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.client_config import fetches_whole, whole_fetches
+from reconsume.sidecar.kafka.clients import ClientCredentials, new_client, unchanging
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.batches import HEAVY
 from reconsume.sidecar.kafka.consumer.client_watch import ClientWatch, Useless
@@ -25,8 +26,6 @@ from reconsume.sidecar.kafka.consumer.listeners import RecordListener
 from reconsume.sidecar.kafka.consumer.looks import Looks, named
 from reconsume.sidecar.kafka.consumer.lost_positions import lost_positions
 from reconsume.sidecar.kafka.consumer.owned_partition import with_edges
-from reconsume.sidecar.kafka.credentials.new_client import new_client
-from reconsume.sidecar.kafka.credentials.registry import ClientCredentials, unchanging
 from reconsume.sidecar.kafka.messages import Reading
 from reconsume.sidecar.kafka.restart_cause import AskRestart, no_restart
 

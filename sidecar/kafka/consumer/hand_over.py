@@ -22,8 +22,8 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.batches import HEAVY, MOST_TOGETHER, Batches
 from reconsume.sidecar.kafka.consumer.lost_positions import is_end
 from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
-from reconsume.sidecar.kafka.few_messages import TOGETHER
 from reconsume.sidecar.kafka.messages import Reading, to_record
+from reconsume.sidecar.kafka.scan import TOGETHER
 
 FORGOTTEN = (-1, -1)
 """The age of a message that must not be handed over: no epoch is negative."""

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, TopicCollection
 
 from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.kafka.admin.cluster import Connection
 
 LogIds: TypeAlias = Callable[[Collection[str]], Mapping[str, LogId]]
 """Returns the logs of topics, by name, as far as they are known."""

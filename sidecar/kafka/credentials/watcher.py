@@ -18,8 +18,8 @@ from typing import NamedTuple
 from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import read_plain
+from reconsume.sidecar.kafka.clients import LOGIN, ClientCredentials, CredentialRegistry, Credentials
 from reconsume.sidecar.kafka.credentials.reachability import Unreachable, answers
-from reconsume.sidecar.kafka.credentials.registry import LOGIN, ClientCredentials, CredentialRegistry, Credentials
 from reconsume.sidecar.observability.repeats import KAFKA
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, StopRequest, WatchedThread
 from reconsume.sidecar.settings.kafka import BY_FOLDER, LARGEST_READ, Kafka

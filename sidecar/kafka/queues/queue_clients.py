@@ -16,9 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from reconsume.sidecar.core.record import Partition, Record
-from reconsume.sidecar.kafka.credentials.new_client import new_client
-from reconsume.sidecar.kafka.credentials.registry import ClientCredentials
-from reconsume.sidecar.kafka.few_messages import next_messages
+from reconsume.sidecar.kafka.clients import ClientCredentials, new_client
+from reconsume.sidecar.kafka.scan import next_messages
 from reconsume.sidecar.observability.thread_watch import StopRequest
 
 FAR = 200

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.cli.acls import Step, make_plan, principals_of
 from reconsume.sidecar.cli.exports import kafka_acls_commands
-from reconsume.sidecar.kafka.admin.acls import Rule
+from reconsume.sidecar.kafka.admin.changes import Rule
 from reconsume.topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
 from reconsume.topics.names import Names
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
-from reconsume.sidecar.kafka.committer.refusing_partitions import murmur2_partition
+from reconsume.sidecar.kafka.committer.target_topics import murmur2_partition
 from reconsume.sidecar.settings.load import load
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.sidecar.ui.queries import Queries

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 from reconsume.sidecar.core.progress import LogId, Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.kafka.admin.cluster import Connection
 from reconsume.sidecar.kafka.consumer.log_ids import KafkaLogIds
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.faults.test_misplaced_progress import progress

@@ -12,8 +12,8 @@ from msgspec.structs import replace as replace_struct
 from typer.testing import Result
 
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.kafka.admin.acls import Acls, Rule
-from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.kafka.admin.changes import Acls, Rule
+from reconsume.sidecar.kafka.admin.cluster import Connection
 from reconsume.topics.acls import GroupShape, User, permissions_of
 from reconsume.topics.policy_record import OWNER, QueryTold, SubscriptionRecord, render_record
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar

@@ -12,7 +12,7 @@ import pytest
 from reconsume.sidecar.core.commit_batch import SettledRecord
 from reconsume.sidecar.delivery.relay.post_writer import NotWrittenError, PostWriter, TooLargeError
 from reconsume.sidecar.kafka.client_config import producer_config
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import Commit
 from tests.conftest import MakeTopic

@@ -13,13 +13,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
-from reconsume.sidecar.kafka.blocking_calls import BlockingCalls, CallTimeoutError
 from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.clients import unchanging
 from reconsume.sidecar.kafka.committer.committer import offsets_of, written_progress
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from reconsume.sidecar.kafka.committer.transaction import TransactionalProducer
+from reconsume.sidecar.kafka.committer.transaction import BlockingCalls, CallTimeoutError, TransactionalProducer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted
-from reconsume.sidecar.kafka.credentials.registry import unchanging
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import Commit
 from tests.support.deadline import until

@@ -8,7 +8,7 @@ import pytest
 
 from reconsume.sidecar.group_policy.follower import LATE, Heartbeat, InstanceInfo
 from reconsume.sidecar.kafka.client_config import teller_config
-from reconsume.sidecar.kafka.credentials.registry import unchanging
+from reconsume.sidecar.kafka.clients import unchanging
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import InstanceHeard, PaceTold, SubscriptionRecord, parse_record
 from tests.support.deadline import until

@@ -8,9 +8,9 @@ import uuid
 import pytest
 
 from reconsume.sidecar.errors import BrokerError, ConfigError
+from reconsume.sidecar.kafka.admin.changes import CreateState, TopicAdmin
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import source_of
-from reconsume.sidecar.kafka.admin.topics import CreateState, TopicAdmin
 from reconsume.sidecar.kafka.client_check import property_faults
 from reconsume.topics.names import Kind
 from reconsume.topics.specs import TopicSpec

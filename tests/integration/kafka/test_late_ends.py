@@ -18,11 +18,11 @@ from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit, Se
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.client_config import producer_config
+from reconsume.sidecar.kafka.clients import unchanging
 from reconsume.sidecar.kafka.committer.committer import offsets_of, written_progress
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from reconsume.sidecar.kafka.committer.transaction import TransactionalProducer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from reconsume.sidecar.kafka.credentials.registry import unchanging
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import Commit
 from tests.support.deadline import until
@@ -122,7 +122,7 @@ class Story:
         assert late.fired.is_set()
         if not guarded:
             assert self.supply.producer is not None
-            self.supply.producer.late_ends.doubtful = False
+            self.supply.producer.client_log.doubtful = False
         self._proxied.proxy.add(Rule(case.before, self.client, Moment.ARRIVED, behind=late))
         self._end(2, commits=case.commits[1])
         assert late.answered.wait(SECONDS)

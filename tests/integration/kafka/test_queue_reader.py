@@ -17,7 +17,7 @@ from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Credentials
+from reconsume.sidecar.kafka.clients import CredentialRegistry, Credentials
 from reconsume.sidecar.kafka.queues.queue_thread import FAR_AHEAD, QueueHelp, QueueThread
 from tests.sim.ladder_rig import rules
 from tests.sim.twin_broker import SECONDS, Broker, unused_name

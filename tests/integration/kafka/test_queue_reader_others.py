@@ -13,7 +13,7 @@ from reconsume.sidecar.core.owned_queue import LocatedCopies
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.kafka.queues.queue_thread import FAR_AHEAD, REST, QueueHelp, QueueThread
 from reconsume.topics.attempt import Attempt
 from reconsume.topics.retry_order import Order

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from reconsume.sidecar.kafka.client_config import consumer_config, producer_config, reader_config
+from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.kafka.committer.committer import Committer
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.sidecar.observability.thread_watch import ThreadWatch, WatchedThread, log_ends
 from tests.integration.kafka.test_consumer import Keeper
 from tests.support.deadline import until

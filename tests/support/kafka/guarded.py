@@ -21,8 +21,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 )
 
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
-from reconsume.sidecar.kafka.admin.acls import TYPES, Acls
-from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.kafka.admin.changes import TYPES, Acls
+from reconsume.sidecar.kafka.admin.cluster import Connection
 from reconsume.topics.acls import Permission
 from tests.support.canary import CANARY
 from tests.support.deadline import until

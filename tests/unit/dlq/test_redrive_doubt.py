@@ -12,7 +12,7 @@ from reconsume.sidecar.dlq import redriver
 from reconsume.sidecar.dlq.producer import SupersededError
 from reconsume.sidecar.dlq.redrive_history import RedriveHistory
 from reconsume.sidecar.dlq.redriver import Redriver
-from reconsume.sidecar.kafka.committer.unknown_outcome import SURE_AFTER_S
+from reconsume.sidecar.kafka.committer.committer import SURE_AFTER_S
 
 DLQ = Partition("billing-DLQ", 0)
 BEFORE = RedriveHistory("id", 0, done=frozenset({1}))

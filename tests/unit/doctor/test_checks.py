@@ -22,7 +22,7 @@ from reconsume.sidecar.doctor.checks.topics import differing
 from reconsume.sidecar.doctor.findings import Finding, Report, Status, fail, listed, ok, warn
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.state import ControlState
-from reconsume.sidecar.kafka.admin.connection import DeniedError
+from reconsume.sidecar.kafka.admin.cluster import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Topic
 from reconsume.sidecar.kafka.credentials.reachability import diagnosed
 from reconsume.sidecar.printable import ago

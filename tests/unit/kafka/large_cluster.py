@@ -36,14 +36,14 @@ from reconsume.sidecar.core.partition import WantedFetch  # noqa: E402
 from reconsume.sidecar.core.record import Partition  # noqa: E402
 from reconsume.sidecar.group_policy.follower import ClusterTopics  # noqa: E402
 from reconsume.sidecar.kafka.client_config import producer_config  # noqa: E402
-from reconsume.sidecar.kafka.committer.refusing_partitions import State  # noqa: E402
+from reconsume.sidecar.kafka.clients import CredentialRegistry  # noqa: E402
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer  # noqa: E402
-from reconsume.sidecar.kafka.committer.transaction import LOOK_LIMIT, TOPIC_LIMIT, Targets  # noqa: E402
+from reconsume.sidecar.kafka.committer.target_topics import State, Targets  # noqa: E402
+from reconsume.sidecar.kafka.committer.transaction import LOOK_LIMIT, TOPIC_LIMIT  # noqa: E402
 from reconsume.sidecar.kafka.consumer.looks import Looks  # noqa: E402
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup  # noqa: E402
 from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition  # noqa: E402
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry  # noqa: E402
-from reconsume.sidecar.kafka.named_topics import named_topics  # noqa: E402
+from reconsume.sidecar.kafka.errors import named_topics  # noqa: E402
 from reconsume.topics.levels import TABLE  # noqa: E402
 from reconsume.topics.names import Names  # noqa: E402
 from reconsume.topics.transition_records import Copy  # noqa: E402

@@ -13,8 +13,7 @@ import pytest
 
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin import cluster
-from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.kafka.admin.cluster import Cluster, Connection
 from tests.support.deadline import until
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}

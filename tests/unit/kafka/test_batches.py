@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from reconsume.sidecar.kafka.consumer.batches import BATCH, BUSY, GATHER, HEAVY, MOST_TOGETHER, STEADY, WINDOW, Batches
-from reconsume.sidecar.kafka.few_messages import TOGETHER
+from reconsume.sidecar.kafka.scan import TOGETHER
 
 
 class Client:

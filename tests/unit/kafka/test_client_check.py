@@ -9,8 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from reconsume.sidecar.kafka.client_check import absent_files, client_faults, without_files
-from reconsume.sidecar.kafka.credentials.new_client import new_client, refuse
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.clients import CredentialRegistry, new_client, refuse
 from reconsume.sidecar.settings.kafka import Kafka
 
 SERVERS = {"bootstrap.servers": "kafka:9092"}

@@ -14,12 +14,12 @@ from reconsume.sidecar.core.commit_batch import CommitBatch, CommitResult, Parti
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import LONGEST, decode
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.clients import CredentialRegistry
+from reconsume.sidecar.kafka.committer.client_reports import Throttle
 from reconsume.sidecar.kafka.committer.committer import UNNAMED, Committer, written_progress
-from reconsume.sidecar.kafka.committer.throttle import Throttle
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.membership import Membership
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
 from reconsume.topics.transitions import Commit
 from tests.sim.samples import record
 

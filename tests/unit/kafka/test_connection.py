@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from reconsume.sidecar.errors import BrokerError
-from reconsume.sidecar.kafka.admin.connection import Connection, DeniedError
+from reconsume.sidecar.kafka.admin.cluster import Connection, DeniedError
 
 ABSENT, DENIED = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED
 

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from reconsume.sidecar.kafka.clients import CredentialRegistry, Credentials
 from reconsume.sidecar.kafka.committer import replaceable_producer
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Credentials
 from reconsume.sidecar.kafka.queues.queue_clients import QueueClients
 from reconsume.sidecar.kafka.queues.queue_thread import QueueHelp, QueueThread
 from reconsume.sidecar.observability.thread_watch import StopRequest

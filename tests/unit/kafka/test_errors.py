@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from reconsume.sidecar.kafka.admin.connection import settling
+from reconsume.sidecar.kafka.admin.cluster import settling
 from reconsume.sidecar.kafka.errors import committed_of, retry_transient
 
 AT_ONCE = 0.001

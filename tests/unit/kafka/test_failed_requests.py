@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from reconsume.sidecar.kafka.committer import unknown_outcome
+from reconsume.sidecar.kafka.clients import unchanging
+from reconsume.sidecar.kafka.committer import committer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
 from reconsume.sidecar.kafka.consumer import committed_offsets
 from reconsume.sidecar.kafka.consumer.committed_offsets import committed
-from reconsume.sidecar.kafka.credentials.registry import unchanging
 from reconsume.topics.partition import Partition
 from tests.unit.kafka.test_committer import INVALID, Refusing, settled
 
@@ -120,7 +120,7 @@ def test_a_transaction_whose_end_is_asked_about_in_vain_leaves_nothing(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch, ended: Callable[[], Exception]
 ) -> None:
     """Neither its batch nor its producer, of which each outage kept some."""
-    monkeypatch.setattr(unknown_outcome, "ASK_LIMIT", WITHIN_S)
+    monkeypatch.setattr(committer, "ASK_LIMIT", WITHIN_S)
     supply = Failing(consumer, ended)
     settled(supply, 1)
     assert supply.asked

@@ -13,7 +13,7 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.batches import HEAVY
 from reconsume.sidecar.kafka.consumer.hand_over import HandOver
 from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
-from reconsume.sidecar.kafka.few_messages import TOGETHER
+from reconsume.sidecar.kafka.scan import TOGETHER
 
 ORDERS, BILLS = Partition("orders", 0), Partition("bills", 0)
 

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.kafka.admin.connection import Connection
+from reconsume.sidecar.kafka.admin.cluster import Connection
 from reconsume.sidecar.kafka.consumer.log_ids import NO_ID, KafkaLogIds
 
 UNKNOWN = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))

@@ -14,11 +14,10 @@ from reconsume.sidecar.core.commit_batch import SettledRecord
 from reconsume.sidecar.group_policy import follower as followers
 from reconsume.sidecar.group_policy.follower import LARGE_CLUSTER, ClusterTopics, PolicyFollower, PolicySource
 from reconsume.sidecar.kafka.client_config import producer_config
-from reconsume.sidecar.kafka.committer.refusing_partitions import State
+from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from reconsume.sidecar.kafka.committer.transaction import Targets
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
-from reconsume.sidecar.kafka.named_topics import named_topics
+from reconsume.sidecar.kafka.committer.target_topics import State, Targets
+from reconsume.sidecar.kafka.errors import named_topics
 from reconsume.topics.names import Names
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import Commit

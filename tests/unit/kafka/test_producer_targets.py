@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
-from reconsume.sidecar.kafka.committer.refusing_partitions import TRY_TOPIC_EVERY, RefusingTopics, State
+from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
-from reconsume.sidecar.kafka.committer.transaction import Targets
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry
+from reconsume.sidecar.kafka.committer.target_topics import TRY_TOPIC_EVERY, RefusingTopics, State, Targets
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import Commit
 from tests.sim.samples import record

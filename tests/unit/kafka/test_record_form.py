@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, Producer
 
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
 from reconsume.sidecar.kafka.client_config import producer_config, teller_config
-from reconsume.sidecar.kafka.committer.record_form import FIRST_STEP, LEAST_BATCH, Change, RecordForm
-from reconsume.sidecar.kafka.committer.write_errors import refusal_of
+from reconsume.sidecar.kafka.committer.replaceable_producer import FIRST_STEP, LEAST_BATCH, Change, RecordForm
+from reconsume.sidecar.kafka.committer.transaction_outcome import refusal_of
 from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import Commit
 from tests.sim.samples import record

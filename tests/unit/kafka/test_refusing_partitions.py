@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconsume.sidecar.kafka.committer.refusing_partitions import RefusingPartitions, State, murmur2_partition
+from reconsume.sidecar.kafka.committer.target_topics import RefusingPartitions, State, murmur2_partition
 from reconsume.topics.transition_records import Copy
 
 HERE = "level[1]"

@@ -11,10 +11,9 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka import scan
-from reconsume.sidecar.kafka.admin.connection import DeniedError
+from reconsume.sidecar.kafka.admin.cluster import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Span
-from reconsume.sidecar.kafka.gaps import UntilGap
-from reconsume.sidecar.kafka.scan import Bounds, Fetches, Scan, ScanClient, partition_of
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, Scan, ScanClient, UntilGap, partition_of
 
 EOF = KafkaError._PARTITION_EOF
 A, B = ("orders", 0), ("orders", 1)

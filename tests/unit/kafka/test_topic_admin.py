@@ -9,8 +9,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # re-exported without saying so
 
-from reconsume.sidecar.kafka.admin.connection import Connection
-from reconsume.sidecar.kafka.admin.topics import CreateState, TopicAdmin
+from reconsume.sidecar.kafka.admin.changes import CreateState, TopicAdmin
+from reconsume.sidecar.kafka.admin.cluster import Connection
 from reconsume.topics.names import Kind
 from reconsume.topics.specs import TopicSpec
 

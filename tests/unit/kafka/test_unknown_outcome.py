@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.commit_batch import CommitBatch, PartitionCommit, SettledRecord
 from reconsume.sidecar.core.progress import LogId, Progress
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.committer import unknown_outcome
-from reconsume.sidecar.kafka.committer.unknown_outcome import result_from_progress, result_in_doubt
+from reconsume.sidecar.kafka.committer import committer
+from reconsume.sidecar.kafka.committer.committer import result_from_progress, result_in_doubt
 from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import Order
 from reconsume.topics.transitions import Commit
@@ -109,11 +109,11 @@ def is_committed(monkeypatch: pytest.MonkeyPatch, *answers: tuple[int, str] | Ka
         return [TopicPartition(one.topic, one.partition, *answer) for one in topic_partitions]
 
     reader = SimpleNamespace(committed=committed, close=lambda: None)
-    monkeypatch.setattr(unknown_outcome, "Consumer", lambda _config: reader)
+    monkeypatch.setattr(committer, "Consumer", lambda _config: reader)
     credentials = SimpleNamespace(pending=None, newest=lambda config: config)
     supply: Any = SimpleNamespace(credentials=credentials, warn=lambda *_: None)
     waits: Any = Waits()
-    monkeypatch.setattr(unknown_outcome, "time", waits)
+    monkeypatch.setattr(committer, "time", waits)
     result = result_in_doubt(doubt(entry(12, READ_AT)), {LEVEL: AFTER}, supply, {}, waits)
     return None if result is None else result.committed
 

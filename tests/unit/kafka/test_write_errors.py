@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from reconsume.sidecar.kafka.committer.write_errors import error_in
+from reconsume.sidecar.kafka.committer.transaction_outcome import error_in
 
 
 def test_a_fatal_error_is_found_behind_the_systemerror_that_hides_it() -> None:

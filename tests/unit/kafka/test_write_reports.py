@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from reconsume.sidecar.kafka.committer.write_reports import EntryReports, Errors, Located
+from reconsume.sidecar.kafka.committer.client_reports import EntryReports, Errors, Located
 
 REFUSED, PURGED = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), KafkaError(KafkaError._PURGE_QUEUE)
 

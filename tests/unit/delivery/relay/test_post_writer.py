@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.commit_batch import SettledRecord
 from reconsume.sidecar.delivery.relay.post_writer import MOST_WAITING, Failure, NotWrittenError, PendingPost, PostWriter
-from reconsume.sidecar.kafka.credentials.registry import CredentialRegistry, Refresh
+from reconsume.sidecar.kafka.clients import CredentialRegistry, Refresh
 from reconsume.topics.transitions import Commit
 from tests.sim.samples import record
 
