@@ -38,7 +38,6 @@ from reconsume.sidecar.dlq.producer import MOST_LETTERS, DlqProducer, LetterWrit
 from reconsume.sidecar.dlq.redriver import PlanCounts, redrive_edited
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import open_plain
-from reconsume.sidecar.kafka.committer.write_apart import copy_sizes
 from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status, no_report
 from reconsume.sidecar.printable import plural, printable_json
 from reconsume.topics.retry_headers import MOST_HEADERS
@@ -276,9 +275,6 @@ class Importer(LetterWriter):
         missing = list(self.missing.values())
         for start in range(0, len(missing), MOST_LETTERS):
             self.write_letters(missing[start : start + MOST_LETTERS])
-
-    def _sizes(self, letter: Letter) -> Iterable[tuple[str, int]]:
-        return copy_sizes(self._entry(letter).writes)
 
     def _entries_of(self, batch: Sequence[Letter]) -> list[SettledRecord]:
         return [self._entry(letter) for letter in batch]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from reconsume.sidecar.kafka.committer.replaceable_producer import STRONGEST
 from reconsume.sidecar.kafka.committer.target_topics import State
 from reconsume.sidecar.kafka.committer.transaction import API_LIMIT, CallTimeoutError, TransactionalProducer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, error_in, outcome_of
-from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number
+from reconsume.sidecar.kafka.committer.write_apart import Refusals, by_number, write_apart
 from reconsume.topics.names import Names
 
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
@@ -164,7 +164,6 @@ class LetterWriter(ABC):
         self, letters: DeadLetters, limit: int, stop: threading.Event | None = None, *, fence: bool = True
     ) -> None:
         self._letters, self._limit, self._stop = letters, limit, stop or threading.Event()
-        self._separate_writer = ApartWriter[Letter](self._sizes, limit)
         self._producer = DlqProducer(letters.kafka, letters.names, limit) if fence else None
 
     def close(self) -> None:
@@ -178,7 +177,7 @@ class LetterWriter(ABC):
 
         Raises BrokerError if it is not possible within TRY_FOR, or the stop event is set, and SupersededError.
         """
-        self._separate_writer.write(letters, self._write_batch, self._refuse)
+        write_apart(letters, self._write_batch, self._refuse)
 
     def _write_batch(self, batch: list[Letter], _unsent: list[Letter]) -> Refusals | None:
         """Write letters in one transaction. Return those that Kafka refuses; None once it is committed."""
@@ -212,10 +211,6 @@ class LetterWriter(ABC):
     @abstractmethod
     def _note_refusals(self, refusals: Sequence[Refusal]) -> None:
         """Take note of what Kafka refuses. Raises BrokerError if that ends the command."""
-
-    @abstractmethod
-    def _sizes(self, letter: Letter) -> Iterable[tuple[str, int]]:
-        """Return the topics and the bytes of a letter's writes."""
 
     @abstractmethod
     def _entries_of(self, batch: Sequence[Letter]) -> list[SettledRecord]:

@@ -51,7 +51,7 @@ from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.client_config import follower_config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.committer.target_topics import RefusingPartitions
-from reconsume.sidecar.kafka.committer.write_apart import Refusals, copy_sizes
+from reconsume.sidecar.kafka.committer.write_apart import Refusals
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
 from reconsume.sidecar.operation import Report
 from reconsume.sidecar.printable import plural
@@ -308,9 +308,6 @@ class Redriver(LetterWriter):
                 return
         if not self._stop.is_set():
             self.write_letters(batch)
-
-    def _sizes(self, letter: Letter) -> Iterable[tuple[str, int]]:
-        return copy_sizes(redrive(letter, self._letters.policy, 0, self._orders.any).writes)
 
     def _refuse(self, letter: Letter, refusal: Refusal) -> None:
         self.counts.count(letter, REFUSED, refusal.reason)

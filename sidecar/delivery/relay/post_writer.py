@@ -20,7 +20,7 @@ from reconsume.sidecar.core.record import weight_of
 from reconsume.sidecar.kafka.clients import CredentialRegistry, Refresh
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown, outcome_of
-from reconsume.sidecar.kafka.committer.write_apart import ApartWriter, Refusals, by_number, copy_sizes
+from reconsume.sidecar.kafka.committer.write_apart import Refusals, by_number, write_apart
 from reconsume.sidecar.observability.thread_watch import StopRequest, WatchedThread
 from reconsume.sidecar.printable import plural
 
@@ -91,7 +91,6 @@ class PostWriter(ContextThread):
         self._jobs: SimpleQueue[PendingPost | Refresh | None] = SimpleQueue()
         self._stopping = StopRequest()
         self._busy = False
-        self._apart = ApartWriter[PendingPost](lambda job: copy_sizes(job.entry.writes))
         # Each is changed by one thread alone: the loop's, and this one.
         self._put = self._taken = 0
         credentials = registry.register(self.name, self._on_new_credentials)
@@ -188,7 +187,7 @@ class PostWriter(ContextThread):
     def _settle(self, jobs: Sequence[PendingPost]) -> None:
         """Write posts within TRY_FOR, in one transaction unless Kafka refuses some of them: these fail alone."""
         end = time.monotonic() + TRY_FOR
-        self._apart.write(jobs, lambda some, _refused: self._write(some, end), self._refuse)
+        write_apart(jobs, lambda some, _left: self._write(some, end), self._refuse)
 
     def _refuse(self, job: PendingPost, refusal: Refusal) -> None:
         kind = TooLargeError if refusal.too_large else RefusedError

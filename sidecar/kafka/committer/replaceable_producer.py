@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from enum import Enum, auto
+from itertools import chain
 from math import inf
 
 from confluent_kafka import KafkaError, KafkaException
@@ -25,7 +26,6 @@ from reconsume.sidecar.kafka.clients import ClientCredentials, refuse
 from reconsume.sidecar.kafka.committer.target_topics import KnownOutputs, Targets, TargetTopics
 from reconsume.sidecar.kafka.committer.transaction import LOOK_LIMIT, CallTimeoutError, TransactionalProducer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted
-from reconsume.sidecar.kafka.committer.write_apart import copy_sizes
 
 LEAST_BATCH = 1_024
 """Bytes of a batch at least. Kafka's own lower bound of `max.message.bytes` is in no use below."""
@@ -103,7 +103,11 @@ class RecordForm:
 def _sizes(refusal: Refusal) -> list[int]:
     """Return the bytes of the entry's copies to the topic that refuses it."""
     topic = refusal.where.partition("[")[0]
-    return [size for written, size in copy_sizes(refusal.entry.writes) if written == topic]
+    return [
+        sum(len(part or b"") for part in (copy.key, copy.value, *chain.from_iterable(copy.headers)))
+        for copy in refusal.entry.writes
+        if copy.topic == topic
+    ]
 
 
 REBUILD_EVERY, REBUILD_MOST = 0.2, 5.0
