@@ -81,11 +81,6 @@ class LocatedCopies:
         self._last = ((-1, -1), -1)
         """The transaction of the last copy that left, and the offset behind it."""
 
-    @property
-    def are_waiting(self) -> bool:
-        """Whether copies wait here, as what lies before them is not known."""
-        return bool(self._waiting)
-
     def add(self, transaction: Transaction, copy: QueuedCopy) -> None:
         """Add a copy that is in Kafka.
 

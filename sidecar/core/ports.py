@@ -59,10 +59,9 @@ class QueueReads(Protocol):
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         """Read one record again (`LongWaits.fetched`)."""
 
-    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record], *, awaited: bool) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
         """Hand over nothing of a queue below `end`: the lane knows it. It may ask soon for the records `at_hand`, as
-        who reads them would know them. `awaited`: copies of its own lie behind something at `end` that it does not
-        know."""
+        who reads them would know them."""
 
     def close(self, queue: Partition) -> None:
         """Read a queue no more."""
@@ -79,7 +78,7 @@ class NoQueues:
         """Raise RuntimeError, as `open`."""
         raise RuntimeError(f"this lane has no queues, and {queue}@{offset} is read")
 
-    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record], *, awaited: bool) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
         """Raise RuntimeError, as `open`."""
         raise RuntimeError(f"this lane has no queues, and knows {queue} up to {end}")
 

@@ -470,8 +470,7 @@ class LongWaits:
             owned = self._by_main[main]
             queue = self._ties.machines.partitions[owned.source]
             self._take_located_copies(queue, owned)
-            end, awaited = queue.offsets.next, owned.located.are_waiting
-            self._ties.reads.known(owned.source, owned.epoch, end, records, awaited=awaited)
+            self._ties.reads.known(owned.source, owned.epoch, queue.offsets.next, records)
 
     # --- heads: out, and back ---------------------------------------------------------------------------------------
 

@@ -46,8 +46,6 @@ class Reader:
         self.closed: list[Partition] = []
         self.known_to = 0
         """Up to where the lane knows the queue without having read it."""
-        self.awaited = False
-        """Whether copies of the lane's own lie behind what it does not know."""
         self.at_hand: list[Record] = []
         """The records that it may ask for soon."""
 
@@ -58,9 +56,9 @@ class Reader:
         assert (queue, epoch) in self.opened
         self.wanted.append(offset)
 
-    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record], *, awaited: bool) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
         assert (queue, epoch) in self.opened
-        self.known_to, self.awaited = end, awaited
+        self.known_to = end
         self.at_hand += at_hand
 
     def close(self, queue: Partition) -> None:

@@ -21,8 +21,8 @@ MOST = 6
 """Records that one look brings at most."""
 END_AFTER = 500
 """ms after the last record until the client tells an end."""
-RESTS = 300
-"""ms after which a queue is looked at that rests."""
+SLOW = 300
+"""ms that a fetch takes at times."""
 AGAIN = 100
 """ms until what cannot be read now is tried again."""
 LOOK_AT_LOGS, GONE_AFTER = 5_000, 5_000
@@ -123,7 +123,7 @@ class QueueModel:
     def _look_soon(self, queue: Partition, reading: Reading) -> None:
         if not reading.looks:
             reading.looks = True
-            waits = (1, 3, 40, RESTS) if reading.caught_up else (1, 3, 40)
+            waits = (1, 3, 40, SLOW) if reading.caught_up else (1, 3, 40)
             self._process.later(self._random.choice(waits), partial(self._look, queue, reading))
 
     def _look(self, queue: Partition, reading: Reading) -> None:
@@ -202,7 +202,7 @@ class QueueModel:
         assert self._host.lane.queues is not None
         self._host.lane.queues.read(run, self._process.now(), caught_up=caught_up)
 
-    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record], *, awaited: bool) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
         self._at_hand |= {(queue, record.offset): record for record in at_hand if self._random.random() < 0.7}
         self._process.later(self._random.choice((0, 5, 200)), partial(self._know, queue, epoch, end))
 

@@ -16,10 +16,8 @@ A queue is in one of these states (`QueueReading`):
                |                                                  | the log ends; missing: Kafka says that there is none
     missing    | there is no such queue; after `SURE_AFTER` the   | sought: it is there after all
                | lane goes on without it (contract 5.11)          |
-    followed   | what is written comes to the lane; first up to   | resting: the lane writes there in masses
+    followed   | what is written comes to the lane; first up to   | closed
                | the end of the log at the opening (caught up)    |
-    resting    | not fetched for `REST`: the lane knows more      | followed: the rest is over, or the lane waits for
-               | than was read                                    | what others have written
     (closed)   | the lane has closed it, or it is another log     |
 
 *Opening.* The group's progress is requested, and an open transaction holds that back. Then the end of the log is
@@ -30,8 +28,7 @@ last transactions of a dead owner end meanwhile, and later ones are refused by t
 without which the lane went on, and that exists later, has the process restart in place; the start opens it.
 
 *What the lane knows.* The lane takes in its own copies without having them read back, and tells up to where it knows a
-queue (`known`). The reader passes what lies below without a look at the headers. Where the lane is `FAR_AHEAD`, the
-queue rests.
+queue (`known`). The reader passes what lies below without a look at the headers.
 
 *Another log.* A topic that was deleted and recreated has another id. What the lane knows is of the former log, so the
 process restarts in place. A log that ends before what was read is another one too. Progress names its log, so the start
@@ -94,11 +91,6 @@ LATE = 30.0
 """Seconds after which a queue that cannot be opened, or read up to its end, is named in the log."""
 ANSWER_WITHIN = 2.0
 """Seconds for the request for topics by their names."""
-FAR_AHEAD = 64
-"""Offsets by which the lane must know more of a queue than was read for the reader to pass them and to rest."""
-REST = 0.2
-"""Seconds in which a queue is not followed then: what others write there comes so much later. To fetch and to skip one
-copy of our own takes 4 us, a twentieth of what an ordered failure costs."""
 LOOK_AT_LOGS_EVERY = 5.0
 """Seconds between two looks whether the topics are still the ones that were read."""
 
@@ -154,9 +146,8 @@ class QueueReading:
     """One queue that the lane has opened, under its epoch, since a moment (monotonic seconds).
 
     `position`, `end`: what is read next, and up to where it is read first; −1 while they are not known. `log`: the log
-    that is read. `known_to`: the lane knows what lies below it. `awaited`: the lane waits for what lies there, so that
-    the queue must not rest. `rests_until`: as its name says (monotonic seconds); 0 if it does not. `told_end`: the end
-    of the log that was handed over last. `is_late`: it was named, as it is not caught up.
+    that is read. `known_to`: the lane knows what lies below it. `told_end`: the end of the log that was handed over
+    last. `is_late`: it was named, as it is not caught up.
     """
 
     epoch: int
@@ -166,16 +157,9 @@ class QueueReading:
     end: int = -1
     log: LogId | None = None
     known_to: int = -1
-    awaited: bool = False
-    rests_until: float = 0.0
     told_end: int = -1
     caught_up: bool = False
     is_late: bool = False
-
-    @property
-    def is_far_behind(self) -> bool:
-        """Whether the lane knows far more than was read, and waits for nothing in it."""
-        return self.caught_up and not self.awaited and self.known_to >= self.position + FAR_AHEAD
 
 
 class QueueThread(ContextThread):
@@ -196,12 +180,9 @@ class QueueThread(ContextThread):
         self._clients = QueueClients(config, registry.register(self.name), self._stopping)
         self._lane, self._ask, self._headers = listener, ask, queue_reading_of(ask.policy)
         self._commands: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._news: SimpleQueue[tuple[Partition, int, int, bool]] = SimpleQueue()
+        self._news: SimpleQueue[tuple[Partition, int, int]] = SimpleQueue()
         """What the lane knows of queues: the words of `known`."""
         self._readings: dict[Partition, QueueReading] = {}
-        self._restless = set[Partition]()
-        """The queues of which the lane has said something since the last look, and those that rest: of ten thousand
-        few."""
         self._reads = RecordReads(RecentRecords(room), self._arrived, self._passed, self._gone)
         self._looks = LookTimes()
         self._had_ladder = False
@@ -231,11 +212,11 @@ class QueueThread(ContextThread):
         else:
             self._commands.put(lambda: self._want_record(queue, epoch, offset))
 
-    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record], *, awaited: bool) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
         """Hand over nothing below an offset (port `QueueReads`)."""
         self._reads.recent.keep([record for record in at_hand if not retry_state_of(record).behind])
         self._reads.recent.fill([record for record in at_hand if retry_state_of(record).behind])
-        self._news.put((queue, epoch, end, awaited))
+        self._news.put((queue, epoch, end))
 
     def close(self, queue: Partition) -> None:
         """Read a queue no more (port `QueueReads`)."""
@@ -277,7 +258,8 @@ class QueueThread(ContextThread):
         if is_due or self._looks.is_open_due:  # a queue that was just seen to exist is opened at once
             self._open_more()
         self._look_at_logs()
-        self._let_rest()
+        while self._hear():
+            pass
         if self._lane.queue_full():
             self._stopping.wait(BUSY_POLL)
         else:
@@ -406,8 +388,6 @@ class QueueThread(ContextThread):
         """Have clients that were just made read on where the last ones were."""
         self._reads.forget_positions()
         opened = {queue: reading for queue, reading in self._readings.items() if reading.position >= 0}
-        for reading in opened.values():
-            reading.rests_until = 0.0
         self._clients.follow({queue: reading.position for queue, reading in opened.items()})
 
     # --- what is written is followed ---------------------------------------------------------------------------------
@@ -419,7 +399,7 @@ class QueueThread(ContextThread):
         for message in messages:
             queue = Partition(message.topic() or "", message.partition() or 0)
             reading, error, offset = self._readings.get(queue), message.error(), message.offset()
-            if reading is None or offset is None or reading.rests_until:
+            if reading is None or offset is None:
                 continue
             if error is None and offset >= reading.position:
                 runs.setdefault(queue, [])
@@ -428,8 +408,6 @@ class QueueThread(ContextThread):
                 reading.position = offset + 1
                 if not is_known:
                     runs[queue].append(to_record(message, queue, reading.epoch, self._headers))
-                elif reading.is_far_behind:
-                    self._rest(queue, reading)
             elif error is not None and error.code() == KafkaError._PARTITION_EOF:
                 ends[queue] = reading.position = max(reading.position, offset)
             elif error is not None:
@@ -449,12 +427,11 @@ class QueueThread(ContextThread):
     def _hear(self) -> bool:
         """Take in one word of the lane's; return False if there is none."""
         try:
-            queue, epoch, end, awaited = self._news.get_nowait()
+            queue, epoch, end = self._news.get_nowait()
         except Empty:
             return False
         if (reading := self._readings.get(queue)) is not None and reading.epoch == epoch:
-            reading.known_to, reading.awaited = end, awaited
-            self._restless.add(queue)
+            reading.known_to = end
         return True
 
     def _hand_over(self, queue: Partition, reading: QueueReading, records: list[Record], end: int | None) -> None:
@@ -464,29 +441,6 @@ class QueueThread(ContextThread):
             reading.caught_up = reading.caught_up or caught_up
             reading.told_end = reading.told_end if end is None else end
             self._lane.queue_read(FetchedRecords(queue, reading.epoch, 0, records, end), reading.caught_up)
-
-    def _let_rest(self) -> None:
-        """Pass what the lane itself writes without reading it, where that is much; end the rests that are over."""
-        while self._hear():
-            pass
-        restless, self._restless = self._restless, set()
-        for queue in restless:
-            if (reading := self._readings.get(queue)) is None:
-                continue
-            if not reading.rests_until:
-                if reading.is_far_behind:
-                    self._rest(queue, reading)
-            elif reading.awaited or time.monotonic() >= reading.rests_until:
-                reading.position, reading.rests_until = max(reading.known_to, reading.position), 0.0
-                self._clients.leave(queue)
-                self._clients.follow({queue: reading.position})
-            else:
-                self._restless.add(queue)
-
-    def _rest(self, queue: Partition, reading: QueueReading) -> None:
-        reading.position, reading.rests_until = reading.known_to, time.monotonic() + REST
-        self._restless.add(queue)
-        self._clients.leave(queue)
 
     def _on_error(self, queue: Partition, reading: QueueReading, error: KafkaError) -> None:
         """Take in an error of a queue: mostly passing ones, but the log may be cut there, or another one."""

@@ -18,7 +18,7 @@ from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
 from reconsume.sidecar.kafka.clients import CredentialRegistry, Credentials
-from reconsume.sidecar.kafka.queues.queue_thread import FAR_AHEAD, QueueHelp, QueueThread
+from reconsume.sidecar.kafka.queues.queue_thread import QueueHelp, QueueThread
 from tests.sim.ladder_rig import rules
 from tests.sim.twin_broker import SECONDS, Broker, unused_name
 from tests.support.deadline import until
@@ -26,6 +26,8 @@ from tests.support.kafka.broker import Broker as Kafka
 from tests.support.kafka.topic_io import create_topic
 
 QUEUES, STEPS = 2, 40
+MASS = 64
+"""Copies of the lane's own that a large transaction has at least."""
 FILLED = 1_200
 """Records that lie in the first queue before it is opened: more than one turn takes."""
 AT_HAND = 600
@@ -137,8 +139,8 @@ class Play:
         self.transact(queue, self.random.randint(1, 6), is_own=self.random.random() < 0.5)
 
     def write_many(self, queue: Partition) -> None:
-        """A transaction of so many copies of the lane's own that the reader need not fetch them."""
-        self.transact(queue, self.random.randint(FAR_AHEAD, 3 * FAR_AHEAD), is_own=True)
+        """A transaction of many copies of the lane's own, which the reader passes."""
+        self.transact(queue, self.random.randint(MASS, 3 * MASS), is_own=True)
 
     def transact(self, queue: Partition, count: int, *, is_own: bool) -> None:
         is_committed = self.random.random() < 0.8
@@ -151,7 +153,7 @@ class Play:
             self.committed[queue] += range(begin, begin + count)
         if is_own and is_committed:
             life.known_to = begin + count
-            self.thread.known(queue, self.epochs[queue], begin + count, [], awaited=self.random.random() < 0.2)
+            self.thread.known(queue, self.epochs[queue], begin + count, [])
 
     def fetch(self, queue: Partition) -> None:
         """A record is due that the lane knows."""

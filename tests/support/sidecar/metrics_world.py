@@ -63,9 +63,7 @@ class OpenQueues:
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         pass
 
-    def known(
-        self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record], *, awaited: bool
-    ) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record]) -> None:
         pass
 
     def close(self, queue: Partition) -> None:

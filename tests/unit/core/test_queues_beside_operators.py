@@ -66,7 +66,7 @@ class QueueRig(Rig):
     def open(self, queue: Partition, epoch: int) -> None:
         """Nothing: the test opens it."""
 
-    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record], *, awaited: bool) -> None:
+    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
         """Nothing."""
 
     def close(self, queue: Partition) -> None:

@@ -130,20 +130,13 @@ class Reader:
             self.turn()
             self.now += 0.1
 
-    def take(self, *messages: Copy, known_to: int = 0, awaited: bool = False) -> list[FetchedRecords]:
+    def take(self, *messages: Copy, known_to: int = 0) -> list[FetchedRecords]:
         """Take in messages, of which the lane knows those below `known_to`; return what the lane is told."""
-        self.thread.known(QUEUE, 1, known_to, [], awaited=awaited)
+        self.thread.known(QUEUE, 1, known_to, [])
         told = len(self.runs)
         taken: Any = messages
         self.thread._take_messages(taken)
         return self.runs[told:]
-
-    def know(self, end: int, *, awaited: bool = False) -> list[int]:
-        """Hear up to where the lane knows the queue; return from where it is followed since, and −1 if it was left."""
-        before = len(self.kafka.followed)
-        self.thread.known(QUEUE, 1, end, [], awaited=awaited)
-        self.turn()
-        return self.kafka.followed[before:]
 
 
 def offsets_of(runs: Sequence[FetchedRecords]) -> list[int]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.policy import InPlace, Policy
 from reconsume.sidecar.core.progress import LogId, Progress
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.queues.queue_thread import FAR_AHEAD, LOOK_AT_LOGS_EVERY, REST, SURE_AFTER
+from reconsume.sidecar.kafka.queues.queue_thread import LOOK_AT_LOGS_EVERY, SURE_AFTER
 from tests.sim.ladder_rig import QUEUE, rules
 from tests.unit.kafka.queue_messages import END, Copy
 from tests.unit.kafka.queue_reader import Reader, offsets_of
@@ -149,60 +149,15 @@ def test_what_the_lane_does_not_know_is_handed_over(reader: Reader, known_to: in
     assert offsets_of(reader.take(Copy(0), Copy(1), known_to=known_to)) == [0, 1][known_to:]
 
 
-def test_what_the_lane_writes_in_masses_is_passed_without_being_read_and_others_are_looked_for(reader: Reader) -> None:
-    assert reader.know(FAR_AHEAD - 1) == [], "so little is read on the way"
-    assert reader.know(FAR_AHEAD) == [-1]
-    reader.now += REST / 2
-    assert reader.know(3_000) == []
-    reader.now += REST
-    assert reader.know(3_100) == [3_100]
-    assert offsets_of(reader.take(Copy(3_099), Copy(3_100), known_to=3_100)) == [3_100], "what others write"
-
-
-def test_a_queue_rests_as_soon_as_a_copy_of_our_own_is_read_that_lies_far_below_what_the_lane_knows(
-    reader: Reader,
-) -> None:
-    assert reader.take(Copy(0), Copy(1), Copy(9_000), known_to=9_000) == []
-    assert reader.kafka.followed == [0, -1]
-    reader.now += REST
-    assert reader.know(9_000) == [9_000], "what came with it is read then"
-
-
-def test_a_queue_does_not_rest_while_the_lane_waits_for_what_others_have_written_there(reader: Reader) -> None:
-    """Else each record of others between masses of our own would take a rest: four or five a second."""
-    assert reader.know(9_000, awaited=True) == []
-    assert reader.know(9_000) == [-1]
-    assert reader.know(9_100, awaited=True) == [9_100], "at once"
-
-
-def test_a_queue_is_read_up_to_its_first_end_whatever_the_lane_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Reader(monkeypatch)
-    reader.kafka.high = 5
-    reader.open()
-    reader.turn()
-    assert reader.know(9_000) == []
-
-
-def test_new_clients_follow_all_queues_with_one_call_and_those_that_rest_from_where_the_lane_knows_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_new_clients_follow_all_queues_with_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(monkeypatch)
     reader.kafka.size = 2
     reader.open(QUEUE.number, 1)
     reader.turn()
-    assert reader.know(9_000) == [-1]
+    reader.take(Copy(0), Copy(1), known_to=2)
     reader.thread._clients._followed.clear()
     reader.thread._follow_opened()
-    assert sorted(one.offset for one in reader.kafka.calls[-1]) == [0, 9_000]
-    reader.now += REST
-    assert reader.know(9_001) == [], "it rests no more"
-
-
-def test_a_queue_that_rests_is_closed_without_being_left_twice(reader: Reader) -> None:
-    assert reader.know(9_000) == [-1]
-    reader.thread.close(QUEUE)
-    reader.turn()
-    assert reader.kafka.followed == [0, -1]
+    assert sorted(one.offset for one in reader.kafka.calls[-1]) == [0, 2]
 
 
 # --- logs that were cut, and other logs -------------------------------------------------------------------------------
