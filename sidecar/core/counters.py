@@ -69,6 +69,31 @@ class FirstFailure(NamedTuple):
     times: int
 
 
+class FailureCounts:
+    """The failed attempts of one lane, by main topic and class of the reason. A repetition in place counts too."""
+
+    def __init__(self) -> None:
+        self.by_cause: Counter[tuple[str, str]] = Counter()
+        self.first: dict[tuple[str, str], FirstFailure] = {}
+        """The first failure of each topic and class since the log took them."""
+
+    def add(self, record: Record, reason: str, text: str = "") -> None:
+        """Count a failed attempt, and keep the first one of its class for the log.
+
+        `reason`: its class, already bounded in number. `text`: what the service said.
+        """
+        cause = (record.main_topic, reason)
+        if cause not in self.first and len(self.first) < MOST_REASONS:
+            self.first[cause] = FirstFailure(record.id, record.main_topic, reason, text, record.times)
+        known = cause in self.by_cause or len(self.by_cause) < MOST_REASONS
+        self.by_cause[cause if known else (OTHERS, OTHERS)] += 1
+
+    def take_first(self) -> list[FirstFailure]:
+        """Return the first failures since the last call."""
+        taken, self.first = list(self.first.values()), {}
+        return taken
+
+
 class LaneCounters:
     """Hold the counters of one lane."""
 
@@ -79,12 +104,7 @@ class LaneCounters:
         """Retries that are in Kafka, by (topic, level)."""
         self.dead_letters: Counter[tuple[str, str]] = Counter()
         """Dead letters that are in Kafka, by (topic, reason)."""
-        self.failures: Counter[tuple[str, str]] = Counter()
-        """Failed attempts by (main topic, class of the reason), for the log. A repetition in place counts too."""
-        self.named: set[tuple[str, str]] = set()
-        """Those of which a failure is kept in `first_failures`. The log takes them out."""
-        self.first_failures: list[FirstFailure] = []
-        """The first failure of each topic and class since the log took them."""
+        self.failures = FailureCounts()
         self.hops = 0
         self.forwarded = 0
         """Due records copied to the ready topic (relay)."""
@@ -104,18 +124,6 @@ class LaneCounters:
         """Count the outcome of one delivery."""
         topic = record.source.topic if record.retry_state is None else record.retry_state.topic
         self.deliveries[topic, level, label] += 1
-
-    def failed(self, record: Record, reason: str, text: str = "") -> None:
-        """Count a failed attempt, and keep the first one of its class for the log.
-
-        `reason`: its class, already bounded in number. `text`: what the service said.
-        """
-        key = (record.main_topic, reason)
-        if key not in self.named and len(self.named) < MOST_REASONS:
-            self.named.add(key)
-            self.first_failures.append(FirstFailure(record.id, record.main_topic, reason, text, record.times))
-        known = key in self.failures or len(self.failures) < MOST_REASONS
-        self.failures[key if known else (OTHERS, OTHERS)] += 1
 
     def late(self, record: Record, wait_ms: int | None, wall_ms: int) -> None:
         """Record how late a retry is released at `wall_ms` (epoch ms) after it waited `wait_ms` in its level."""

@@ -153,9 +153,9 @@ class Decisions:
                 self.counters.odd_requests += not self.policy.understands(outcome.delay, outcome.level)
             # The reason is the service's text: as a label of metrics it could have any number of values.
             outcome = self._reasons.bounded(outcome, now.wall_ms)
-            self.counters.failed(record, outcome.reason, outcome.text)
+            self.counters.failures.add(record, outcome.reason, outcome.text)
         elif isinstance(outcome, Expired):
-            self.counters.failed(record, outcome.reason)
+            self.counters.failures.add(record, outcome.reason)
         return outcome
 
     def write(

@@ -103,7 +103,7 @@ class FailureSums:
         now = time.monotonic()
         self._named_at = {cause: at for cause, at in self._named_at.items() if now - at < EVERY}
         for counters in self._lanes:
-            for failure in counters.first_failures:
+            for failure in counters.failures.take_first():
                 cause = (failure.topic, failure.reason)
                 if cause in self._named_at:
                     continue
@@ -116,15 +116,13 @@ class FailureSums:
                 else:
                     text, extra = "%s failed after %s: %s", {"event": "failure", **about, "times": failure.times}
                     _LOG.info(text, failure.id, plural(failure.times, "retry"), why, extra=extra)
-            counters.first_failures.clear()
-            counters.named.clear()
 
     def log(self) -> None:
         """Log the failures since the last sum, in one line; nothing if there were none."""
         self.log_first()
         total: Counter[tuple[str, str]] = Counter()
         for counters in self._lanes:
-            total.update(counters.failures)
+            total.update(counters.failures.by_cause)
         failed, self._before = total - self._before, total
         if failed:
             counts = {f"{topic} {reason}": count for (topic, reason), count in failed.most_common(MOST_NAMED)}

@@ -195,7 +195,7 @@ class Signals:
         for counters in self._lanes:
             for (topic, _, outcome), count in counters.deliveries.items():
                 attempts[topic] += count if outcome in ATTEMPTS else 0
-            failures.update(counters.failures)
+            failures.update(counters.failures.by_cause)
             dead.update(counters.dead_letters)
         return _Snapshot(moment.steady_ms, attempts, failures, dead, oldest)
 

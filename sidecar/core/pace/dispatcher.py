@@ -12,7 +12,6 @@ a lane calls `tick`. Everything is on the event loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import Protocol
 
 from reconsume.sidecar.core.invariant import ensure, ensure_all
 from reconsume.sidecar.core.outcome import COMMITTED, Committed, Failed, Outcome
@@ -20,31 +19,13 @@ from reconsume.sidecar.core.pace.concurrency import FIRST, MOST_REQUESTS, AutoCo
 from reconsume.sidecar.core.pace.pace import TIMEOUT, Pace, State
 from reconsume.sidecar.core.pace.rates import DeliveryLimits, FlowKey, LimitFacts
 from reconsume.sidecar.core.pace.refusals import Refusals
-from reconsume.sidecar.core.pace.topic_turns import Flow, ReadyFlows, Turns
+from reconsume.sidecar.core.pace.topic_turns import Flow, LaneQueue, ReadyFlows, Turns
 from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 
 FEW = 4
 """Slots are shared once one part in this many of them is taken. With fewer in flight no flow has more than that, and
 all that is ready goes at once; with a larger part, flows of which many wait would be too far from their shares."""
-
-
-class LaneQueue(Protocol):
-    """A lane as the dispatcher sees it: records that may be delivered, and the method to send one."""
-
-    @property
-    def ready(self) -> ReadyFlows:
-        """The records that may be delivered."""
-
-    def send(self, record: Record, now: Now) -> bool:
-        """Deliver the record; return False if it may not be delivered after all."""
-
-    @property
-    def has_open(self) -> bool:
-        """Whether a record of its partitions is not done, or waits to be read."""
-
-    def answered_in_bulk(self, now: Now) -> None:
-        """Continue, now that all outcomes of a batch were passed on."""
 
 
 class SingleFile:
@@ -125,15 +106,13 @@ class Dispatcher:
         self.doubts = 0
         """Lanes that may have lost their partitions without knowing it; meanwhile nothing is sent
         (`outbox.py`)."""
-        self._lanes: list[LaneQueue] = []
         self._turns = Turns(unit)
         self._most = NEVER
         """How many may be in flight by the rate, until the next call of `dispatch`."""
 
     def join(self, lane: LaneQueue, weight: int = 1) -> None:
         """Add a lane to those that take turns. `weight`: its part of the deliveries, in proportion to the others."""
-        self._lanes.append(lane)
-        lane.ready.join(lane.send, weight, self._turns, self.limits)
+        lane.ready.join(lane, weight, self._turns, self.limits)
 
     def set_concurrency(self, requests: int | None) -> None:
         """Set how many requests may be in flight; None: as many as the service works on at once."""
@@ -318,8 +297,8 @@ class Dispatcher:
             tell()
         finally:
             self.gathering = False
-        for lane in self._lanes:
-            lane.answered_in_bulk(now)
+        for ready in tuple(self._turns.lanes):  # each may dispatch, which changes their order
+            ready.lane.answered_in_bulk(now)
 
     # --- deliveries begin ---------------------------------------------------------------------------------------------
 
@@ -346,11 +325,12 @@ class Dispatcher:
             # Only an answer to this very record may end the outage: others were sent before it began.
             if probing and record is not None:
                 self.pace.sent(record, now)
-                flow.probed = turns.probes = turns.probes + 1
+                flow.probed_ms = now.steady_ms
             if self.in_flight >= turns.usable and turns.limit == limit:
                 break
         if probing:
-            self.pace.note_open(is_open=self.in_flight > 0 or any(lane.has_open for lane in self._lanes), now=now)
+            has_open = self.in_flight > 0 or any(ready.lane.has_open for ready in turns.lanes)
+            self.pace.note_open(is_open=has_open, now=now)
 
     def _next_of_few(self, limit: int) -> Flow | None:
         """Return the flow that sends next while there is a single file, or while the pace probes; None if none may."""
@@ -375,13 +355,14 @@ class Dispatcher:
         Return the last one that was sent.
         """
         ready, records, topic, last, before = flow.ready, flow.records, flow.topic, None, self.in_flight
+        send = ready.lane.send
         if topic.limit is not None:
             count = min(count, topic.limit.room(now.steady_ms))
         while count and records:
             record = records.popleft()
             if not records:
                 ready.end(flow)
-            if ready.send(record, now):
+            if send(record, now):
                 self.in_flight += 1
                 last = record
             elif self.single_file.sources:

@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from reconsume.sidecar.core.invariant import ensure, ensure_all
 from reconsume.sidecar.core.pace.rates import DeliveryLimits, FlowKey, Limit
@@ -46,10 +46,28 @@ TURNS = 16
 less the choices would cost more; with more, a flow that comes would wait longer."""
 HAD = attrgetter("had")
 """What a lane has had, by its weight: the lane that has had least is next."""
-PROBED = attrgetter("probed")
+PROBED = attrgetter("probed_ms")
 
 
 T = TypeVar("T")
+
+
+class LaneQueue(Protocol):
+    """A lane as the dispatcher sees it: records that may be delivered, and the method to send one."""
+
+    @property
+    def ready(self) -> ReadyFlows:
+        """The records that may be delivered."""
+
+    def send(self, record: Record, now: Now) -> bool:
+        """Deliver the record; return False if it may not be delivered after all."""
+
+    @property
+    def has_open(self) -> bool:
+        """Whether a record of its partitions is not done, or waits to be read."""
+
+    def answered_in_bulk(self, now: Now) -> None:
+        """Continue, now that all outcomes of a batch were passed on."""
 
 
 class TopicFlows:
@@ -75,7 +93,7 @@ class TopicFlows:
 class Flow:
     """The ready records of one partition, in the order in which they go."""
 
-    __slots__ = ("key", "out", "owned", "probed", "ready", "records", "source", "topic")
+    __slots__ = ("key", "out", "owned", "probed_ms", "ready", "records", "source", "topic")
 
     def __init__(self, key: FlowKey, source: Partition, topic: TopicFlows) -> None:
         self.key, self.source, self.topic, self.ready = key, source, topic, topic.ready
@@ -83,8 +101,8 @@ class Flow:
         self.out = 0
         """Its records in flight, also those of a former assignment."""
         self.owned = True
-        self.probed = 0
-        """The number of its last probe; 0 if it had none."""
+        self.probed_ms = -NEVER
+        """When it was probed last (steady ms)."""
 
 
 class Turns:
@@ -116,8 +134,6 @@ class Turns:
         its flow, where that has no more than its share."""
         self.most = NEVER
         """The slots that one topic may take; the others are the reserve. NEVER if there is none."""
-        self.probes = 0
-        """How many were sent."""
         self.inner = NEVER
         """Where the limit follows the service: the slots that the service works on at once. What the limit has beyond
         them is a reserve: only where one topic has taken all of them may others take more. NEVER for a fixed number."""
@@ -312,8 +328,8 @@ class ReadyFlows:
         """Records of this lane in flight, and the slots that it may have (`Turns`)."""
         self.weight, self.had = 1, 0.0
         """The weight of the lane, and the records that it has begun, divided by that (`Turns`)."""
-        self.send: Callable[[Record, Now], bool] = lambda record, now: False
-        """The lane's method that delivers a record; it returns False if the record may not be delivered after all."""
+        self.lane: LaneQueue
+        """The lane itself, once it has joined a dispatcher."""
         self._all, self._limits = Turns(), DeliveryLimits()
 
     def __len__(self) -> int:
@@ -327,9 +343,9 @@ class ReadyFlows:
         """Yield the records, those of one flow in the order in which they go."""
         return chain.from_iterable(flow.records for flow in self.flows.values())
 
-    def join(self, send: Callable[[Record, Now], bool], weight: int, turns: Turns, limits: DeliveryLimits) -> None:
-        """Become one of the lanes of a dispatcher; `send` and `weight` are as the fields are documented."""
-        self.send, self.weight, self._all, self._limits = send, weight, turns, limits
+    def join(self, lane: LaneQueue, weight: int, turns: Turns, limits: DeliveryLimits) -> None:
+        """Become one of the lanes of a dispatcher; `weight` is as the field is documented."""
+        self.lane, self.weight, self._all, self._limits = lane, weight, turns, limits
         turns.lanes.append(self)
 
     # --- records become ready ---------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class FailurePosts:
         else:
             self._counters.odd_requests += not policy.understands(failure.delay, failure.level)
             failure = self._reasons.bounded(failure, wall)
-            self._counters.failed(record, failure.reason)
+            self._counters.failures.add(record, failure.reason)
             decision = decide(record, failure, policy, wall)
         # Outside ordered mode a failure has no other result, and neither has an unknown topic.
         assert isinstance(decision, Retry | DeadLetter | Hop)

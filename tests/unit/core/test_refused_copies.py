@@ -504,7 +504,7 @@ def test_an_attempt_that_failed_is_counted_by_its_reason(outcome: Outcome, reaso
     rig.assign(ORDERS)
     rig.take_offsets([0])
     rig.answer(outcome)
-    assert rig.lane.counters.failures == {("orders", reason): 1}
+    assert rig.lane.counters.failures.by_cause == {("orders", reason): 1}
 
 
 def test_a_lost_partition_takes_the_bytes_of_its_refused_copies_with_it() -> None:

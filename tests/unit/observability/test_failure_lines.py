@@ -73,10 +73,10 @@ def test_a_minute_is_one_line_with_the_failures_by_topic_and_class(caplog: pytes
     told, lines = sums(lane, caplog)
     for reason, count in {"http-500": 3, "timeout": 1}.items():
         for _ in range(count):
-            lane.failed(a_record(), reason)
+            lane.failures.add(a_record(), reason)
     told.log()
     told.log()
-    lane.failed(a_record(), "timeout")
+    lane.failures.add(a_record(), "timeout")
     told.log()
     minutes = [line for line in lines() if line["event"] == "failures"]
     assert [(line["failed"], line["by"]) for line in minutes] == [
@@ -90,9 +90,9 @@ def test_many_classes_fill_neither_the_line_nor_the_memory(caplog: pytest.LogCap
     lane = LaneCounters()
     told, lines = sums(lane, caplog)
     for number in range(3 * MOST_REASONS):
-        lane.failed(a_record(), f"class-{number}")
+        lane.failures.add(a_record(), f"class-{number}")
     told.log()
-    assert len(lane.failures) == MOST_REASONS + 1
+    assert len(lane.failures.by_cause) == MOST_REASONS + 1
     (sum_of_all,) = [line for line in lines() if line["event"] == "failures"]
     assert (sum_of_all["failed"], len(sum_of_all["by"])) == (3 * MOST_REASONS, MOST_NAMED)
     assert len(lines()) == MOST_REASONS + 1, "one line for each class at most, which the log bounds"
@@ -107,9 +107,9 @@ def test_the_first_failure_of_each_class_and_topic_in_a_minute_has_a_line_with_i
     told, lines = sums(lane, caplog, retries)
     failures = ((0, lane, "no sku 7"), (1, lane, "no sku 8"), (EVERY - 1, retries, "no sku 9"), (EVERY, lane, "no 10"))
     for clock[0], counters, text in failures:
-        counters.failed(a_record(), "http-422", text)
+        counters.failures.add(a_record(), "http-422", text)
         told.log()
-    lane.failed(a_record(), "timeout")
+    lane.failures.add(a_record(), "timeout")
     told.log_first()
     firsts = [(line["reason"], line["text"], line["topic"]) for line in lines() if line["event"] == "failure"]
     assert firsts == [("http-422", "no sku 7", "orders"), ("http-422", "no 10", "orders"), ("timeout", "", "orders")]

@@ -53,7 +53,7 @@ class Instance:
     def attempts(self, outcome: str, count: int) -> None:
         self.lane.deliveries["orders", "main", outcome] += count
         if outcome == "retry":
-            self.lane.failures["orders", "http-500"] += count
+            self.lane.failures.by_cause["orders", "http-500"] += count
 
 
 def test_failures_of_the_last_five_minutes_are_told_and_older_ones_are_not() -> None:

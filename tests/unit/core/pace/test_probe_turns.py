@@ -45,8 +45,9 @@ def probes(gate: Dispatcher, lanes: list[Lane], times: int) -> list[tuple[int, i
     seen = []
     gate.pace.note(record(99), NotSent("refused"), at(0))
     for _ in range(times):
-        gate.pace.tick(at(gate.pace.probe_at_ms), gate.in_flight)
-        gate.dispatch(at(0))
+        moment = at(gate.pace.probe_at_ms)
+        gate.pace.tick(moment, gate.in_flight)
+        gate.dispatch(moment)
         (place,) = [place for place, lane in enumerate(lanes) if lane.out]
         sent = lanes[place].out.pop()
         seen.append((place, sent.source.number))
@@ -69,8 +70,9 @@ def test_of_two_topics_the_one_that_was_probed_least_recently_comes_first() -> N
     gate.pace.note(record(99), NotSent("refused"), at(0))
     topics = []
     for _ in range(4):
-        gate.pace.tick(at(gate.pace.probe_at_ms), gate.in_flight)
-        gate.dispatch(at(0))
+        moment = at(gate.pace.probe_at_ms)
+        gate.pace.tick(moment, gate.in_flight)
+        gate.dispatch(moment)
         topics.append(lane.out[-1].source.topic)
         gate.answered(lane.out[-1], NotSent("refused"), at(gate.pace.probe_at_ms))
         ready.put_first([lane.out.pop()])
