@@ -1,4 +1,4 @@
-"""How long the oldest record of each partition has waited whose reason to wait is not deliberate.
+"""How long the oldest record of each partition has waited whose reason to wait is not deliberate (`why.py`).
 
 This is the one age of a partition: `/status`, metrics (`undelivered`, and of levels `overdue`), heartbeats, the log and
 `doctor` show it. `NotDelivered.is_deliberate` says which reasons do not count. A first delivery in progress does not
@@ -25,9 +25,10 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
-from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts, Waiting
+from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts
 from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import Now, Partition
+from reconsume.sidecar.core.why import LogEnd, PartitionWaits, Waiting
 
 MOST_NOTES = 64
 """Notes kept of a partition. Once there are more, every second one goes: ages become less exact, never longer."""
@@ -81,6 +82,11 @@ class PartitionClock:
         self.stood_ms = 0
         self._stands, self._looked_ms = False, steady_ms
 
+    @property
+    def due_to(self) -> int:
+        """The offset up to which the log was due at the last look, exclusive; 0 if there was none."""
+        return self.notes[-1][0] if self.notes else 0
+
     def time(self, steady_ms: int) -> int:
         """Return the time of the partition's own clock."""
         return steady_ms - self.stood_ms
@@ -126,7 +132,6 @@ class Ages:
         self.overdue_ms = 0
         """For how long the oldest record of the levels has waited, at the last look."""
         self._clocks: dict[Partition, PartitionClock] = {}
-        self._due_to: dict[Partition, int] = {}
         self._ends = LogEnds({})
 
     # --- looks --------------------------------------------------------------------------------------------------------
@@ -145,18 +150,17 @@ class Ages:
         self.overdue_ms = max(levels, default=0)
 
     def _look(self, due_to: Mapping[Partition, int], facts: LaneFacts, now: Now) -> None:
-        self._due_to = {source: to for source, to in {**self._due_to, **due_to}.items() if source in facts.partitions}
-        clocks = {source: self._clocks.get(source) or PartitionClock(now.steady_ms) for source in facts.partitions}
+        clocks = self._clocks
+        self._clocks = {source: clocks.get(source) or PartitionClock(now.steady_ms) for source in facts.partitions}
         for source, partition in facts.partitions.items():
-            clock, oldest, kept = clocks[source], self._oldest(partition), self._kept(partition)
+            clock, waits = self._clocks[source], self._with_log(partition, due_to.get(source))
             # What is not due yet does not wait; a clock that stood for it would make a level's times less exact.
-            stands = oldest is None and kept is not None and kept.reason is not NotDelivered.NOT_DUE
-            clock.look(now.steady_ms, stands=stands)
+            is_kept = waits.kept is not None and waits.kept.reason is not NotDelivered.NOT_DUE
+            clock.look(now.steady_ms, stands=is_kept and waits.oldest is None)
             if source in due_to:
                 clock.note(due_to[source], partition.first, now.steady_ms)
-            if partition.is_main and oldest is not None:
-                clock.date(oldest, now)
-        self._clocks = clocks
+            if partition.is_main and waits.oldest is not None:
+                clock.date(waits.oldest, now)
 
     # --- what they show -----------------------------------------------------------------------------------------------
 
@@ -165,12 +169,12 @@ class Ages:
         return {source: self._wait(partition, now) for source, partition in facts.partitions.items()}
 
     def _wait(self, partition: PartitionFacts, now: Now) -> Wait:
-        oldest = self._oldest(partition)
-        waiting = oldest or self._kept(partition)
+        waits = self._with_log(partition)
+        waiting = waits.oldest or waits.kept
         return Wait(
-            0 if oldest is None else self._age(partition, oldest, now),
+            0 if waits.oldest is None else self._age(partition, waits.oldest, now),
             None if waiting is None else waiting.reason,
-            self._not_fetched(partition),
+            waits.not_fetched,
             partition.first,
             is_sent=partition.counts.in_flight > 0,
         )
@@ -185,29 +189,13 @@ class Ages:
             return max(0, now.wall_ms - oldest.since_ms)
         return 0 if clock is None or since_ms is None else max(0, clock.time(now.steady_ms) - since_ms)
 
-    def _oldest(self, partition: PartitionFacts) -> Waiting | None:
-        """Return the oldest record that waits for a reason that nobody intends; None if none does."""
-        return partition.oldest or self._unread(partition, is_deliberate=False)
-
-    def _kept(self, partition: PartitionFacts) -> Waiting | None:
-        return partition.kept or self._unread(partition, is_deliberate=True)
-
-    def _unread(self, partition: PartitionFacts, *, is_deliberate: bool) -> Waiting | None:
-        """Return the first record that is not read, if it is there and due."""
-        unread = partition.unread
-        is_there = unread.offset < self._due_to.get(partition.source, 0)
-        return unread if is_there and unread.reason.is_deliberate is is_deliberate else None
-
-    def _not_fetched(self, partition: PartitionFacts) -> NotFetched | None:
-        """Return why a partition is not fetched; what the lane does, then what Kafka does."""
+    def _with_log(self, partition: PartitionFacts, due_to: int | None = None) -> PartitionWaits:
+        """Return what of a partition waits, by the last look at its log, or by a new one, which it is `due_to`."""
         source = partition.source
-        if partition.not_fetched is not None:
-            return partition.not_fetched
-        if source in self._ends.unanswered:
-            return NotFetched.NO_LEADER
-        end = self._ends.committed.get(source)
-        is_hidden = end is not None and end <= partition.unread.offset < self._due_to.get(source, 0)
-        return NotFetched.TRANSACTION if is_hidden else None
+        if due_to is None:
+            due_to = self._clocks[source].due_to if source in self._clocks else 0
+        end = LogEnd(due_to, self._ends.committed.get(source), source in self._ends.unanswered)
+        return partition.waits.beside_log(end)
 
 
 def stalled(ages: Iterable[Age]) -> list[Age]:

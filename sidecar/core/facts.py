@@ -1,5 +1,7 @@
 """What a lane shows of itself: for metrics, `/status`, the ages of waiting records, and whoever releases a partition.
 
+Why something waits is in `why.py`, for how long in `ages.py`; here are the counts, and all of it as one value.
+
 Everything here is a question to the maps of the partitions (`partition.py`), and changes nothing. The values are
 frozen, so they may go to other threads.
 """
@@ -11,26 +13,21 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconsume.sidecar.core.gates import Gates
 from reconsume.sidecar.core.outbox import refused_by_partition
 from reconsume.sidecar.core.owned_queue import QueueFacts
 from reconsume.sidecar.core.ownership import Machines, Ownership
 from reconsume.sidecar.core.partition import (
-    AWAY,
-    BEHIND,
     DELAYED,
     OUT,
     READY,
     STOPPED,
-    Entry,
     Kind,
     PartitionState,
     Pause,
     TriedRecord,
 )
-from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import Now, Partition
-from reconsume.topics.attempt import retry_state_of
+from reconsume.sidecar.core.why import PartitionWaits, Why
 from reconsume.topics.in_place_told import is_blocked
 from reconsume.topics.position_ranges import PartitionResets
 
@@ -39,18 +36,6 @@ if TYPE_CHECKING:
 
 QUIET_MS = 3_600_000
 """ms after a reset for which what it has delivered again triggers no alert."""
-
-
-class Waiting(NamedTuple):
-    """A record that waits, and why.
-
-    `since_ms`: the epoch ms since when it could be delivered if nothing kept it back, where that is known: of a main
-    topic its timestamp, of a level when it was due; otherwise 0.
-    """
-
-    offset: int
-    reason: NotDelivered
-    since_ms: int = 0
 
 
 class ResetLeft(NamedTuple):
@@ -81,23 +66,18 @@ class RecordCounts(NamedTuple):
 class PartitionFacts(NamedTuple):
     """One partition of a lane.
 
-    `first`: the lowest offset that is not done. `unread`: the offset from which on it is to be read, and why that is
-    not delivered. `not_fetched`: None if it is fetched. `refusal`: what Kafka refuses, in its words; empty if nothing.
-    `oldest`: of what has begun, the lowest record that waits for a reason that nobody intends. `kept`: the lowest one
-    before it, which waits deliberately. `tried`: the oldest record that is retried in place. None each, if none does.
-    `reset_left`: None if all ranges of resets are done.
+    `first`: the lowest offset that is not done. `waits`: what of it waits, and why. `refusal`: what Kafka refuses, in
+    its words; empty if nothing. `tried`: the oldest record that is retried in place; None if none is. `reset_left`:
+    None if all ranges of resets are done.
     """
 
     source: Partition
     kind: Kind
     first: int
-    unread: Waiting
+    waits: PartitionWaits
     counts: RecordCounts = RecordCounts()
     pause: Pause | None = None
-    not_fetched: NotFetched | None = None
     refusal: str = ""
-    oldest: Waiting | None = None
-    kept: Waiting | None = None
     tried: TriedRecord | None = None
     reset_left: ResetLeft | None = None
 
@@ -145,8 +125,8 @@ def reset_left_of(resets: PartitionResets, first: int) -> ResetLeft | None:
 class ShownLane:
     """The questions to one lane."""
 
-    def __init__(self, machines: Machines, ownership: Ownership, queues: LongWaits | None, gates: Gates) -> None:
-        self._machines, self._ownership, self._queues, self._gates = machines, ownership, queues, gates
+    def __init__(self, machines: Machines, ownership: Ownership, queues: LongWaits | None, why: Why) -> None:
+        self._machines, self._ownership, self._queues, self._why = machines, ownership, queues, why
         self._partitions = machines.partitions
 
     # --- all of it at one moment ------------------------------------------------------------------------------------
@@ -165,16 +145,12 @@ class ShownLane:
     def _facts_of(
         self, partition: PartitionState, refused: int, queues: Mapping[Partition, QueueFacts], now: Now
     ) -> PartitionFacts:
-        offsets, pause, main = partition.offsets, partition.paused, partition.kind.under
-        oldest, kept = self._waiting_of(partition, now)
-        if main is not None and (queue := queues.get(main)) is not None:
-            oldest, kept = self._with_heads(partition, queue, oldest, kept, now)
-        unread = offsets.next if pause is None else pause.offset
+        offsets, main = partition.offsets, partition.kind.under
         return PartitionFacts(
             partition.source,
             partition.kind,
             offsets.first,
-            Waiting(unread, self._gates.reason_unread(partition)),
+            self._why.waits_of(partition, None if main is None else queues.get(main), now),
             RecordCounts(
                 partition.in_flight,
                 refused,
@@ -182,64 +158,11 @@ class ShownLane:
                 offsets.tried,
                 len(list(blocking_records(partition, now.wall_ms))),
             ),
-            pause,
-            self._not_fetched(partition),
+            partition.paused,
             partition.blocked,
-            oldest,
-            kept,
             next(tried_records(partition), None),
             None if partition.commit.resets is None else reset_left_of(partition.commit.resets, offsets.first),
         )
-
-    def _not_fetched(self, partition: PartitionState) -> NotFetched | None:
-        pause = partition.paused
-        if partition.closing and (pause is None or pause.because is not NotFetched.BEHIND_RESET):
-            return NotFetched.CLOSING
-        if pause is not None:
-            return pause.because
-        return NotFetched.MEMORY if self._machines.room.is_full_with(0) else None
-
-    def _waiting_of(self, partition: PartitionState, now: Now) -> tuple[Waiting | None, Waiting | None]:
-        """Return the lowest record that waits for a reason that nobody intends, and the lowest one before it, which is
-        kept deliberately."""
-        offsets, is_queue = partition.offsets, partition.kind.under is not None
-        kept: Waiting | None = None
-        behind_held: set[int] | None = None
-        if is_queue and offsets.counts[AWAY] == len(offsets.entries):
-            return None, None
-        for entry in offsets.entries.values():
-            if entry.where is AWAY and is_queue:
-                continue  # only its queue knows whether its turn has come
-            reason = self._gates.reason_of(partition, entry, now.steady_ms)
-            if entry.where is BEHIND:
-                if behind_held is None:
-                    behind_held = self._machines.waiting.behind_held(partition)
-                reason = NotDelivered.HELD if entry.offset in behind_held else reason
-            if reason is None:
-                continue
-            if not reason.is_deliberate:
-                return Waiting(entry.offset, reason, _since(partition, entry)), kept
-            # What is not due does not wait yet, so any other deliberate reason says more.
-            not_due = NotDelivered.NOT_DUE
-            if kept is None or (kept.reason is not_due and reason is not not_due):
-                kept = Waiting(entry.offset, reason)
-        return None, kept
-
-    def _with_heads(
-        self, queue: PartitionState, facts: QueueFacts, oldest: Waiting | None, kept: Waiting | None, now: Now
-    ) -> tuple[Waiting | None, Waiting | None]:
-        """Add the first records of keys that are in Kafka alone."""
-        first = queue.offsets.first
-        if self._queues is not None and self._queues.held_heads(queue):
-            kept = Waiting(first, NotDelivered.HELD)
-        elif kept is None and facts.blocked_keys > facts.parked_keys:
-            kept = Waiting(first, NotDelivered.NOT_DUE)
-        if facts.due_ms < now.steady_ms:
-            due_ms = now.wall_ms - (now.steady_ms - facts.due_ms)
-            reason = NotDelivered.UNREAD if oldest is None else oldest.reason
-            since_ms = due_ms if oldest is None or not oldest.since_ms else min(due_ms, oldest.since_ms)
-            oldest = Waiting(first, reason, since_ms)
-        return oldest, kept
 
     def hand_over(self, now: Now) -> HandOver | None:
         """Return what a rebalance waits for here; None if no partition is being given up."""
@@ -310,16 +233,6 @@ class ShownLane:
     def unsaved(self) -> int:
         """Return the same, and those of the partitions that are still here."""
         return self.unsaved_at_loss() + sum(partition.unsaved for partition in self._partitions.values())
-
-
-def _since(partition: PartitionState, entry: Entry) -> int:
-    """Return the epoch ms since when a record could be delivered if nothing kept it back; 0 if that is not known."""
-    if (record := entry.record) is None:
-        return 0
-    if partition.kind.delay_ms is None:
-        return record.timestamp
-    # An attempt in place has no due time of its own, and neither has what came behind another.
-    return 0 if not record.is_fresh_here or retry_state_of(record).behind else partition.due_ms(record)
 
 
 def tried_records(partition: PartitionState) -> Iterator[TriedRecord]:

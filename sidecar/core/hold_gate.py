@@ -17,7 +17,7 @@ from reconsume.sidecar.core.holds import NO_HOLDS, Hold, Holds
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.partition import AWAY, KEPT, Entry, FetchedRecords, PartitionState
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.core.reasons import NotFetched
+from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.waiting import WaitingRecords
 
@@ -26,10 +26,6 @@ MOST_HELD = 50_000
 costs some 100 bytes. Beyond it those partitions are paused that have their part of it."""
 LOOK_AGAIN_MS = 10_000
 """ms after which a partition that is paused for `MOST_HELD` is fetched again, and paused again if that is still so."""
-
-
-BY_DECISION = "decision/"
-"""How what keeps a record back begins where that is no hold, but the rate of a decision about it (`settling.py`)."""
 
 
 class HoldGate:
@@ -97,25 +93,27 @@ class HoldGate:
         own, counts = _count_held(partition), map(_count_held, self._partitions.values())
         return own * len(self._partitions) >= MOST_HELD and sum(counts) >= MOST_HELD
 
-    def keep_back(self, partition: PartitionState, record: Record, by: str = "") -> None:
-        """Keep a record back that is held and whose turn has come. `by`: what keeps it back; empty: the hold does.
+    def keep_back(self, partition: PartitionState, record: Record, decision: str = "") -> None:
+        """Keep a record back that is held and whose turn has come.
 
-        A record of a queue stays in the queue, for which its lane sees (AWAY).
+        `decision`: the id of the decision whose rate keeps it back (`settling.py`); empty: a hold does. A record of a
+        queue stays in the queue, for which its lane sees (AWAY).
         """
-        if not by:
-            hold = self.hold_of(partition, record)
-            assert hold is not None
-            by = hold.id
+        by, hold = NotDelivered.DECIDED, decision
+        if not decision:
+            found = self.hold_of(partition, record)
+            assert found is not None
+            by, hold = NotDelivered.HELD, found.id
         entry = partition.offsets.entries[record.offset]
         if partition.kind.under is not None and not record.memory_only:
             self._fetching.drop_from_memory(partition, entry)
             self._waiting.shed_record(record)
         # Contract 10.4: its order within its key, or its tries in place, are known in memory alone.
         elif self._ordered or record.memory_only:
-            self._waiting.stop_record(partition, record, by)
+            self._waiting.stop_record(partition, record, by, hold)
         else:
             # The offset is enough, as it is fetched again at the hold's end; days of payloads would not fit.
-            entry.hold = by
+            entry.stopped_by, entry.hold = by, hold
             self._fetching.drop_from_memory(partition, entry)
 
     # --- and go on --------------------------------------------------------------------------------------------------
@@ -124,35 +122,34 @@ class HoldGate:
         """Let go on what no hold keeps back any more."""
         if partition.offsets.stopped:
             self._waiting.let_held(partition, lambda record: self.hold_of(partition, record) is None)
-        away = (entry for entry in partition.offsets.kept_back() if not entry.hold.startswith(BY_DECISION))
-        free = [entry for entry in away if entry.hold not in self.holds.ids]
+        held = (entry for entry in partition.offsets.kept_back() if entry.stopped_by is NotDelivered.HELD)
+        free = [entry for entry in held if entry.hold not in self.holds.ids]
         is_paused = partition.paused is not None and partition.paused.because is NotFetched.HELD
         if free or (is_paused and not self._covers(partition)):
             self._fetch_free(partition, free, now)
 
     def let_undecided(self, partition: PartitionState, decisions: Collection[str], now: Now) -> None:
         """Let go on what was kept back for another decision than these."""
-        is_over = {entry.hold for entry in partition.offsets.entries.values() if entry.hold.startswith(BY_DECISION)}
-        is_over -= {BY_DECISION + ident for ident in decisions}
-        if not is_over:
-            return
+
+        def is_over(entry: Entry) -> bool:
+            return entry.stopped_by is NotDelivered.DECIDED and entry.hold not in decisions
+
         offsets = partition.offsets
-        if any(offsets.entries[offset].hold in is_over for offset in offsets.stopped):
-            self._waiting.let_held(partition, lambda record: offsets.entries[record.offset].hold in is_over)
-        if free := [entry for entry in offsets.kept_back() if entry.hold in is_over]:
+        self._waiting.let_held(partition, lambda record: is_over(offsets.entries[record.offset]))
+        if free := [entry for entry in offsets.kept_back() if is_over(entry)]:
             self._fetch_free(partition, free, now)
 
     def _fetch_free(self, partition: PartitionState, free: Sequence[Entry], now: Now) -> None:
         for entry in free:
-            entry.hold = ""
+            entry.stopped_by, entry.hold = None, ""
             partition.offsets.move(entry, AWAY)  # from now on it is to be read again
         self._fetching.fetch_held(partition, [entry.offset for entry in free], now.steady_ms)
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
         for source, partition in self._partitions.items():
-            away = {e.hold for e in partition.offsets.kept_back() if not e.hold.startswith(BY_DECISION)}
-            past = away - self.holds.ids
+            held = {one.hold for one in partition.offsets.kept_back() if one.stopped_by is NotDelivered.HELD}
+            past = held - self.holds.ids
             ensure(partition.closing or not past, f"{source} is held by {past}, which are not in force")
 
 

@@ -8,8 +8,8 @@ deliveries, the next transaction, and the next wake-up.
 Where a record is, is in the map of its partition (`partition.py`). Around it are the machines: what waits in memory
 (`waiting.py`), which partitions are fetched (`fetching.py`), how much memory each may have (`room.py`), what is on its
 way into Kafka (`outbox.py`, `results.py`), what is decided (`decisions.py`), when to be called (`agenda.py`). Before a
-delivery each record passes the gates (`gates.py`), of which the one of suspects comes last (`suspects.py`); the order
-of keys, rates, shares and the pace have agreed before (`order.py`, `pace/`). `reasons.py` lists why something waits.
+delivery each record passes the gates, of which the one of suspects comes last (`suspects.py`); the order of keys,
+rates, shares and the pace have agreed before (`order.py`, `pace/`). `why.py` says why something waits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from reconsume.sidecar.core.counters import LaneCounters
 from reconsume.sidecar.core.decisions import Decisions, forward_due
 from reconsume.sidecar.core.facts import ShownLane
 from reconsume.sidecar.core.fetching import Fetching
-from reconsume.sidecar.core.gates import Gates
 from reconsume.sidecar.core.hold_gate import HoldGate
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.invariant import ensure
@@ -58,6 +57,7 @@ from reconsume.sidecar.core.room import ROOM, Room, SharedRoom
 from reconsume.sidecar.core.settling import Settling
 from reconsume.sidecar.core.suspects import SUSPECTS, Stage, SuspectCalls, SuspectGate
 from reconsume.sidecar.core.waiting import WaitingRecords
+from reconsume.sidecar.core.why import Why
 from reconsume.topics.attempt import retry_state_of
 from reconsume.topics.decision_record import DecisionRecord
 from reconsume.topics.owner_notes import OwnerNotes
@@ -135,7 +135,7 @@ class Lane:
         self.notes.resets_read = self._resets_read
         self.settling = Settling(machines, decisions, self.notes, self.hold_gate, ports.notes)
         decisions.settling = self.settling
-        self.gates = Gates(machines, self.resets, self.hold_gate, dispatcher)
+        self.why = Why(machines, self.resets, self.hold_gate, dispatcher, decisions.queues)
         self._ports, self._dispatcher, self._wanted = ports, dispatcher, options.wanted
         self._accepted: list[Record] = []
         """What one answer has accepted, while its outcomes are passed on; empty between two calls."""
@@ -182,7 +182,7 @@ class Lane:
     @property
     def shown(self) -> ShownLane:
         """What the lane shows of itself."""
-        return ShownLane(self.machines, self.ownership, self.queues, self.gates)
+        return ShownLane(self.machines, self.ownership, self.queues, self.why)
 
     @property
     def _has_order(self) -> bool:
@@ -432,7 +432,7 @@ class Lane:
         partition = self.partitions.get(record.source)
         if partition is None or partition.epoch != record.epoch:
             return False
-        if (reason := self.gates.first_closed(partition, record)) is not None:
+        if (reason := self.why.first_closed(partition, record)) is not None:
             self._keep_back(partition, record, reason, now)
             return False
         if self.settling.in_force and self._is_settled(partition, record, now):
@@ -467,7 +467,7 @@ class Lane:
             case NotDelivered.SUPERSEDED:
                 self.decisions.write(partition, record, by_reset(record), now)
             case NotDelivered.REFUSED | NotDelivered.UNPROVEN | NotDelivered.BEHIND_RESET:
-                self.machines.waiting.stop_record(partition, record)
+                self.machines.waiting.stop_record(partition, record, reason)
             case _:
                 assert_never(reason)
 

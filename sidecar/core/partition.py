@@ -3,11 +3,11 @@
 An entry is an offset that has begun and is not done. One field of it says where it is:
 
     AWAY        in Kafka alone, and to be read again: at once or, in a queue, when its turn comes. It has no record
-    KEPT        in Kafka alone, kept back by `hold`, and AWAY once that is over. It has no record
+    KEPT        in Kafka alone, kept back by an operator (`hold_gate.py`), and AWAY once that is over. It has no record
     DELAYED     in memory until `until_ms`: its level is not over, or the service asked for a later attempt
     BEHIND      in memory, behind an earlier record of its key or partition that is not done
     READY       in memory, and in its flow: what keeps it is the pace, a rate, or its share
-    STOPPED     in memory, stopped by a gate (`hold_gate.py`, `suspects.py`), which lets it try again
+    STOPPED     in memory, stopped by the gate that `stopped_by` names (`why.py`), which lets it try again
     OUT         with the service
     SETTLED     decided, and on its way into Kafka
     CALLED_OFF  called off while the sidecar ends: the next owner delivers it
@@ -44,7 +44,7 @@ from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.offset_ranges import NONE, OffsetRanges, Range
 from reconsume.sidecar.core.partition_notes import PartitionNotes
 from reconsume.sidecar.core.progress import Bounds, Progress
-from reconsume.sidecar.core.reasons import NotFetched
+from reconsume.sidecar.core.reasons import BY_OPERATOR, NotDelivered, NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.topics.in_place_told import LONGEST_REASON, InPlaceTold
 from reconsume.topics.position_ranges import PartitionResets
@@ -146,13 +146,16 @@ AWAY, KEPT, DELAYED, BEHIND, READY, STOPPED, OUT, SETTLED, CALLED_OFF = Where
 class Entry(msgspec.Struct, eq=False, gc=False):
     """An offset that has begun and is not done. `record`: None while it is away. `until_ms`: steady time, of DELAYED.
 
-    `hold`: the operator's hold that keeps it back; empty if none does. `tried`: of one that is retried in place.
+    `stopped_by`: the gate that keeps it back, of STOPPED and KEPT; otherwise None. `hold`: the id of the operator's
+    hold (HELD), or of the decision whose rate keeps it back (DECIDED); otherwise empty. `tried`: of one that is retried
+    in place.
     """
 
     offset: int
     where: Where
     record: Record | None = None
     until_ms: int = 0
+    stopped_by: NotDelivered | None = None
     hold: str = ""
     tried: TriedRecord | None = None
 
@@ -283,7 +286,7 @@ class Offsets:
         return (offset for offset, e in self.entries.items() if e.where is AWAY)
 
     def kept_back(self) -> Iterator[Entry]:
-        """Yield the entries that an operator's hold keeps back by their offsets alone. Slow."""
+        """Yield the entries that an operator keeps back by their offsets alone. Slow."""
         return (e for e in self.entries.values() if e.where is KEPT) if self.counts[KEPT] else iter(())
 
     @property
@@ -465,8 +468,12 @@ class Offsets:
                 entry.where is CALLED_OFF or (entry.record is not None) == has_record,
                 f"{offset} has a record, or is away",
             )
-            is_held = entry.where is KEPT or (entry.where is STOPPED and bool(entry.hold))
-            ensure(is_held == bool(entry.hold), f"{offset} is held where it waits")
+            is_kept_back, is_by_operator = entry.where in (STOPPED, KEPT), entry.stopped_by in BY_OPERATOR
+            ensure(
+                is_kept_back == (entry.stopped_by is not None), f"{offset} names what keeps it back, and else nothing"
+            )
+            ensure(is_by_operator == bool(entry.hold), f"{offset} names its hold, and else none")
+            ensure(entry.where is not KEPT or is_by_operator, f"{offset} is kept back by an operator")
         ensure(IN_QUEUE.where is AWAY and IN_QUEUE.record is None, "the entry that queues share never changes")
         ensure(counts == self.counts, f"the counts are those of the entries: {counts}, and not {self.counts}")
         ensure(order == sorted(set(order)), "offsets begin in ascending order")

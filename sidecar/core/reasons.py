@@ -6,7 +6,7 @@ states of a partition. Each reason is a word and its meaning in one line; docs/r
 `NotDelivered` has the gates in their order: the first one that does not let a record pass is the reason. A gate only
 looks. What a delivery takes (a slot, a token of a rate, the mark of a suspect) is taken once all gates agree. Behind
 the gates are the reasons of a record that cannot come to them: not due, behind its key, not in memory, or decided and
-not in Kafka yet. `Gates` (`gates.py`) asks them; `Fetching` (`fetching.py`) sets the reasons of a partition.
+not in Kafka yet. `why.py` finds the reason of a record; `Fetching` (`fetching.py`) sets those of a partition.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ DELIBERATE = frozenset(
     {NotDelivered.DECIDED, NotDelivered.HELD, NotDelivered.TOPIC_RATE, NotDelivered.RATE, NotDelivered.NOT_DUE}
 )
 """The reasons that an operator or the configuration intends. This is the only list of them."""
+BY_OPERATOR = (NotDelivered.HELD, NotDelivered.DECIDED)
+"""The gates that keep one record back for an operator, and that its entry names with the hold or the decision."""
 
 
 class NotFetched(Reason):

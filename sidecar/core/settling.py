@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 
 from reconsume.sidecar.core.commit_batch import CommitResult, SettledRecord
 from reconsume.sidecar.core.decisions import ByHand, Decisions, Ruled, ruled_by_hand
-from reconsume.sidecar.core.hold_gate import BY_DECISION, HoldGate
+from reconsume.sidecar.core.hold_gate import HoldGate
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.notes import NoteKeeper, coming_bytes
 from reconsume.sidecar.core.outbox import BATCH_MAX
@@ -254,7 +254,7 @@ class Settling:
             return False
         is_scanned = (open_range := one.ranges.get(partition.source)) is not None and record.offset < open_range.scanned
         if not is_scanned and partition.kind.under is None and one.token_at(now.steady_ms) > now.steady_ms:
-            self._hold_gate.keep_back(partition, record, BY_DECISION + one.ident)
+            self._hold_gate.keep_back(partition, record, one.ident)
         else:
             self._take_token(one, now)
             self._write(partition, record, self._ruled(one, record, now), now)
@@ -423,7 +423,7 @@ class Settling:
     def _settle_begun(self, partition: PartitionState, entry: Entry, record: Record, ruled: Ruled, now: Now) -> None:
         """Settle a record that waits in memory, or that was dropped from it."""
         if entry.where in (AWAY, KEPT):
-            entry.record, entry.hold = record, ""
+            entry.record, entry.stopped_by, entry.hold = record, None, ""
             self._machines.room.add_bytes(partition, record.weight)
             partition.offsets.move(entry, READY)
         else:

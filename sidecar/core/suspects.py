@@ -63,7 +63,7 @@ from reconsume.sidecar.core.partition import KEPT, PartitionState
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Notice
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.reasons import NotFetched
+from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.room import Room
 from reconsume.sidecar.core.waiting import WaitingRecords
@@ -540,7 +540,7 @@ class SuspectGate:
             self._dead_letter(partition, record, suspicion.deaths, now)
             return False
         if self._awaits_culprit(partition, suspicion, now):
-            self._waiting.stop_record(partition, record)
+            self._waiting.stop_record(partition, record, NotDelivered.SUSPECT)
             return False
         suspicion.close_window(record.offset, partition.due_ms(record), now)
         if suspicion.stage is Stage.SINGLE:
@@ -565,7 +565,7 @@ class SuspectGate:
         After another crash these records go alone.
         """
         if not suspicion.reach.covers(record.offset):
-            self._waiting.stop_record(partition, record)
+            self._waiting.stop_record(partition, record, NotDelivered.SUSPECT)
             if suspicion.reach.opening and suspicion.reach.known is None:  # as of most records at a start
                 return False
             stopped = self._waiting.stopped_by_gates(partition, suspicion.most_in_flight)
@@ -585,7 +585,7 @@ class SuspectGate:
         if is_harmless and suspicion.is_exact and partition.source not in self._file.sources:
             return True  # its suspects are held, or wait for something else
         if is_harmless and not (suspicion.suspects.open and self._leaves_no_room(partition, now)):
-            self._waiting.stop_record(partition, record)
+            self._waiting.stop_record(partition, record, NotDelivered.SUSPECT)
             if record.offset not in suspicion.suspects.cleared and self._is_last(partition, suspicion):
                 self._narrow(partition, suspicion)
             return False
@@ -609,7 +609,7 @@ class SuspectGate:
 
     def _mark(self, partition: PartitionState, suspicion: Suspicion, record: Record) -> None:
         suspicion.set_mark(record)
-        self._waiting.stop_record(partition, record)
+        self._waiting.stop_record(partition, record, NotDelivered.SUSPECT)
         self._await_commit(partition)
 
     def answered(

@@ -21,6 +21,7 @@ from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.order import KeyQueues
 from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
 from reconsume.sidecar.core.partition import BEHIND, CALLED_OFF, DELAYED, READY, STOPPED, Entry, PartitionState
+from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import NEVER, Partition, Record
 
 SHARE = 4
@@ -99,14 +100,14 @@ class WaitingRecords:
         self._delayed_bytes -= entry.record.weight
         self._agenda.set_time(entry, NEVER)
 
-    def stop_record(self, partition: PartitionState, record: Record, hold: str = "") -> None:
-        """Keep a record back, by its offset: lower ones go first, whatever was tried and stopped again.
+    def stop_record(self, partition: PartitionState, record: Record, by: NotDelivered, hold: str = "") -> None:
+        """Keep a record back for a gate, by its offset: lower ones go first, whatever was tried and stopped again.
 
-        `hold`: the operator's hold that keeps it back; empty: a gate, until `let_try`.
+        `hold`: as of `Entry`; what an operator holds waits for `let_held`, all else for `let_try`.
         """
         entry = partition.offsets.entries[record.offset]
         partition.offsets.move(entry, STOPPED)
-        entry.hold = hold
+        entry.stopped_by, entry.hold = by, hold
         insort(partition.offsets.stopped, record.offset)
 
     def stopped_by_gates(self, partition: PartitionState, most: int | None = None) -> list[Record]:
@@ -139,7 +140,7 @@ class WaitingRecords:
         partition.offsets.stopped = [offset for offset in partition.offsets.stopped if offset not in going]
         for offset in going:
             entry = partition.offsets.entries[offset]
-            entry.hold = ""
+            entry.stopped_by, entry.hold = None, ""
             partition.offsets.move(entry, READY)
         (self.ready.put_first if first else self.ready.extend)(records)
 
@@ -154,7 +155,7 @@ class WaitingRecords:
             self.ready.pick(entry.record)
         elif entry.where is STOPPED:
             partition.offsets.stopped.remove(entry.offset)
-            entry.hold = ""
+            entry.stopped_by, entry.hold = None, ""
         return 0
 
     # --- the order of keys ------------------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ class WaitingRecords:
                     self.end_delay(entry)
                 if entry.where in (READY, DELAYED, BEHIND, STOPPED):
                     partition.offsets.move(entry, CALLED_OFF)
-                    entry.hold = ""
+                    entry.stopped_by, entry.hold = None, ""
             partition.offsets.stopped.clear()
 
     def take_back(self, partition: PartitionState, *, stopped: bool) -> list[Entry]:
@@ -212,7 +213,9 @@ class WaitingRecords:
         if stopped and partition.offsets.stopped:
             going = {record.offset for record in self.stopped_by_gates(partition) if record.is_fresh_here}
             partition.offsets.stopped = [offset for offset in partition.offsets.stopped if offset not in going]
-            taken += [entries[offset] for offset in going]
+            for offset in going:
+                entries[offset].stopped_by = None  # a gate stops it again when it comes again
+                taken.append(entries[offset])
         return taken + self._shed(partition, {entry.offset for entry in taken})
 
     def take_back_ready(self, partition: PartitionState, from_offset: int = 0) -> list[Entry]:

@@ -16,7 +16,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Delivery, NoQueues, Ports
 from reconsume.sidecar.core.queues import AT_HAND_SHARE
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.core.status import PartitionStatus, statuses
+from reconsume.sidecar.core.status import PartitionRow, partition_rows
 from reconsume.sidecar.delivery.broadcast import AllPartitions, NoCommitter
 from reconsume.sidecar.kafka.admin.cluster import Connection
 from reconsume.sidecar.kafka.client_config import (
@@ -244,12 +244,12 @@ class LaneRunner:
         """Why the consumer group does not take this instance; empty if it does, or was not asked yet."""
         return self.assignment.group.refused
 
-    def status(self) -> list[PartitionStatus]:
+    def status(self) -> list[PartitionRow]:
         """Return the present state of each partition."""
         moment = now()
         oldest = None if self.lane.queues is None else self.lane.queues.oldest()
         facts = self.lane.shown.facts(moment)
-        return statuses(facts, self.driver.ages.waits(facts, moment), moment, oldest)
+        return partition_rows(facts, self.driver.ages.waits(facts, moment), moment, oldest)
 
     def waits(self) -> dict[Partition, Wait]:
         """Return what the oldest record of each partition waits for."""

@@ -289,8 +289,8 @@ class RunningGroup:
             "refused_by_group": next((runner.refused for runner in self._runners if runner.refused), None),
             "last_error": self._last_error(),
             "restarted_in_place": self._restarts.status(),
-            "keys": keys_status(partition for _, partition in partitions),
-            "partitions": [{"lane": lane, **partition._asdict()} for lane, partition in partitions],
+            "keys": keys_status(row for _, row in partitions),
+            "partitions": [{"lane": lane, **row} for lane, row in partitions],
         }
 
     def _build_share(self) -> GroupShare:

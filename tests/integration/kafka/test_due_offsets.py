@@ -22,7 +22,7 @@ from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Reply
 from reconsume.sidecar.core.record import Partition, Record
-from reconsume.sidecar.core.status import PartitionStatus
+from reconsume.sidecar.core.status import PartitionRow
 from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.kafka.consumer.looks import SLACK, DueOffsets
 from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
@@ -182,9 +182,9 @@ class Lane:
         """Consume; returns when every partition is the lane's."""
         self._loop.run_until_complete(self.engine.start(self._known))
 
-    def status(self) -> dict[Partition, PartitionStatus]:
+    def status(self) -> dict[Partition, PartitionRow]:
         """By partition."""
-        return {Partition(part.topic, part.partition): part for part in self.engine.status()}
+        return {Partition(part["topic"], part["partition"]): part for part in self.engine.status()}
 
     def close(self) -> None:
         """Leave."""
@@ -243,17 +243,17 @@ def test_a_partition_paused_behind_the_lanes_back_shows_as_overdue_and_no_other_
             lane.until(written.done, "a retry is written")
             written.result()
     lane.until(lambda: lane.service.taken, "the other retry is delivered")
-    lane.until(lambda: lane.status()[paused].undelivered_for, "the wedge shows")
+    lane.until(lambda: lane.status()[paused]["undelivered_for"], "the wedge shows")
     shown = lane.status()
-    assert (shown[paused].not_delivered, shown[paused].not_fetched) == ("unread", None)
-    assert {source: part.undelivered_for for source, part in shown.items() if source != paused} == {
+    assert (shown[paused]["not_delivered"], shown[paused]["not_fetched"]) == ("unread", None)
+    assert {source: part["undelivered_for"] for source, part in shown.items() if source != paused} == {
         healthy: 0,
         Partition(retries.names.ready, 0): 0,
     }
-    before = lane.status()[paused].undelivered_for
+    before = lane.status()[paused]["undelivered_for"]
     lane.run(1.0)
-    assert lane.status()[paused].undelivered_for >= before + 0.9
+    assert lane.status()[paused]["undelivered_for"] >= before + 0.9
     consumer._demands.commands.put(lambda: consumer._client.consumer.resume([TopicPartition(*paused)]))
     lane.until(lambda: len(lane.service.taken) == 2, "it is delivered once it is fetched")
-    lane.until(lambda: lane.status()[paused].undelivered_for == 0, "nothing is overdue any more")
+    lane.until(lambda: lane.status()[paused]["undelivered_for"] == 0, "nothing is overdue any more")
     assert lane.engine.last_error == ""

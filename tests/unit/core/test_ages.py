@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from reconsume.sidecar.core.ages import MOST_NOTES, Age, Ages, LogEnds, Wait, stalled
-from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts, RecordCounts, ResetLeft, Waiting, reset_left_of
+from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts, RecordCounts, ResetLeft, reset_left_of
 from reconsume.sidecar.core.outcome import COMMITTED, Failed, Rejected, Throttled
 from reconsume.sidecar.core.partition import Kind
 from reconsume.sidecar.core.reasons import DELIBERATE, NotDelivered, NotFetched
 from reconsume.sidecar.core.record import Now, Partition, Record
+from reconsume.sidecar.core.why import PartitionWaits, Waiting
 from reconsume.topics.position_ranges import PartitionResets, ResetRange
 from tests.sim.rig import Rig
 from tests.sim.samples import ORDERS, WALL, life, record
@@ -32,7 +33,7 @@ def main(
 ) -> PartitionFacts:
     """A main partition that is done below `first`, and is to be read from `unread` on."""
     rest = Waiting(first if unread is None else unread, D.UNREAD)
-    return PartitionFacts(ORDERS, Kind("main", None), first, rest, oldest=oldest, kept=kept)
+    return PartitionFacts(ORDERS, Kind("main", None), first, PartitionWaits(rest, oldest, kept))
 
 
 def lane(partition: PartitionFacts) -> LaneFacts:
@@ -95,7 +96,8 @@ def test_an_open_transaction_and_a_missing_leader_are_why_a_partition_is_not_fet
     assert ages.waits(facts, at(10))[ORDERS][1:3] == (D.UNREAD, None), "it is just being read"
     ages.note_ends(LogEnds({ORDERS: 9}, {ORDERS: 9}, {ORDERS}), facts, at(20))
     assert ages.waits(facts, at(20))[ORDERS].not_fetched is F.NO_LEADER
-    paused = main(5)._replace(not_fetched=F.DISTANCE)
+    waits = main(5).waits._replace(not_fetched=F.DISTANCE)
+    paused = main(5)._replace(waits=waits)
     assert ages.waits(lane(paused), at(20))[ORDERS].not_fetched is F.DISTANCE, "what the lane does comes first"
 
 

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core import hold_gate
 from reconsume.sidecar.core.ages import Wait
-from reconsume.sidecar.core.facts import Waiting
 from reconsume.sidecar.core.hold_gate import LOOK_AGAIN_MS
 from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.outcome import COMMITTED, WITHDRAWN, Failed
 from reconsume.sidecar.core.policy import InPlace
 from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.core.why import Waiting
 from reconsume.topics.retry_headers import RetryState
 from tests.sim import samples
 from tests.sim.rig import Rig
@@ -88,7 +88,7 @@ def test_a_held_key_waits_as_offsets_alone_and_is_fetched_again() -> None:
     assert rig.lane.room.load == 0
     assert rig.kafka[ORDERS].next == 1, "nothing is passed over"
     (facts,) = rig.facts.partitions.values()
-    assert (facts.counts.on_hold, facts.kept) == (5, Waiting(1, NotDelivered.HELD))
+    assert (facts.counts.on_hold, facts.waits.kept) == (5, Waiting(1, NotDelivered.HELD))
     hold(rig)
     assert rig.fetches[-1] == ("resume", ORDERS, 1, 1)
     rig.take(*(record(offset, key=b"bad" if offset % 2 else b"good") for offset in range(1, 12)))
@@ -186,7 +186,7 @@ def test_a_hold_of_a_level_pauses_it_and_no_other() -> None:
     past = WALL - 20_000
     rig.take(record(0, source=LEVEL, timestamp=past, life=life(1, past)))
     assert rig.wait().not_fetched is None  # of the ready topic, which is the first by name
-    assert rig.facts.partitions[LEVEL].not_fetched is NotFetched.HELD
+    assert rig.facts.partitions[LEVEL].waits.not_fetched is NotFetched.HELD
     assert rig.part(LEVEL).paused is not None
     rig.take(record(0, source=READY, life=life()))
     assert [sent.record.source for sent in rig.sent] == [READY]

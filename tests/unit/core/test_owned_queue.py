@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.ages import Ages
 from reconsume.sidecar.core.commit_batch import SettledRecord
-from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts, Waiting
+from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts
 from reconsume.sidecar.core.ledger import KeyLedger, QueuedCopy, identity_of
 from reconsume.sidecar.core.outcome import Failed
 from reconsume.sidecar.core.owned_queue import (
@@ -27,7 +27,8 @@ from reconsume.sidecar.core.partition import AWAY, FetchedRecords, Kind, Partiti
 from reconsume.sidecar.core.progress import Bounds, Progress
 from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record, weight_of
-from reconsume.sidecar.core.status import keys_status, statuses
+from reconsume.sidecar.core.status import keys_status, partition_rows
+from reconsume.sidecar.core.why import PartitionWaits, Waiting
 from reconsume.sidecar.kafka.messages import queue_reading_of
 from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.render_headers import as_read, render_retry_headers
@@ -499,7 +500,7 @@ def test_the_oldest_is_the_first_record_of_a_key_with_the_lowest_timestamp() -> 
 
 
 def facts(source: Partition) -> PartitionFacts:
-    return PartitionFacts(source, Kind("main", None), 0, Waiting(0, NotDelivered.UNREAD))
+    return PartitionFacts(source, Kind("main", None), 0, PartitionWaits(Waiting(0, NotDelivered.UNREAD)))
 
 
 def test_status_shows_what_waits_of_the_partitions_that_have_queues() -> None:
@@ -508,8 +509,10 @@ def test_status_shows_what_waits_of_the_partitions_that_have_queues() -> None:
         {source: facts(source) for source in (ORDERS, other, plain)},
         queues={ORDERS: QueueFacts(2, 3, 0.5, 1), other: QueueFacts(0, 0, 0.5)},
     )
-    shown = statuses(lane, Ages().waits(lane, Now(WALL, 0)), Now(WALL, 0), {ORDERS: WALL - 700})
-    fields = [(one.blocked_keys, one.behind_records, one.parked_keys, one.oldest_for) for one in shown]
+    shown = partition_rows(lane, Ages().waits(lane, Now(WALL, 0)), Now(WALL, 0), {ORDERS: WALL - 700})
+    fields = [
+        tuple(row[name] for name in ("blocked_keys", "behind_records", "parked_keys", "oldest_for")) for row in shown
+    ]
     assert fields == [(2, 3, 1, 700), (0, 0, 0, None), (None, None, None, None)]
     assert keys_status(shown) == {"blocked": 2, "behind": 3, "parked": 1, "oldest_for": 700}
     assert keys_status(shown[1:]) == {"blocked": 0, "behind": 0, "parked": 0, "oldest_for": None}

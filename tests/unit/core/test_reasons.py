@@ -18,7 +18,7 @@ from reconsume.sidecar.core.policy import InPlace
 from reconsume.sidecar.core.progress import SPAN, Progress
 from reconsume.sidecar.core.reasons import DELIBERATE, NotDelivered, NotFetched, Reason, meaning_of
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.core.status import PartitionStatus, statuses
+from reconsume.sidecar.core.status import PartitionRow, partition_rows
 from reconsume.topics.decision_record import COMMIT, DecidedRange, DecisionRecord
 from reconsume.topics.position_ranges import PartitionResets, ResetRange
 from tests.sim import samples
@@ -34,12 +34,12 @@ LEVEL, INVOICES = Partition("billing-RETRY-10s", 0), Partition("invoices", 0)
 WEIGHT = record(0).weight
 
 
-def shown(rig: Rig | LadderRig, ends: LogEnds | None = None) -> PartitionStatus:
+def shown(rig: Rig | LadderRig, ends: LogEnds | None = None) -> PartitionRow:
     """The last partition as `/status` shows it, after a look at the ends of the logs."""
     ages, facts = Ages(), rig.lane.shown.facts(rig.now)
     if ends is not None:
         ages.note_ends(ends, facts, rig.now)
-    return statuses(facts, ages.waits(facts, rig.now), rig.now)[-1]
+    return partition_rows(facts, ages.waits(facts, rig.now), rig.now)[-1]
 
 
 def begun(rig: Rig, *offsets: int) -> Rig:
@@ -52,13 +52,13 @@ def begun(rig: Rig, *offsets: int) -> Rig:
 # --- what brings each reason about ---------------------------------------------------------------------------------
 
 
-def released() -> PartitionStatus:
+def released() -> PartitionRow:
     rig = begun(Rig(concurrency=1), 0, 1)
     rig.release(ORDERS)
     return shown(rig)
 
 
-def in_doubt() -> PartitionStatus:
+def in_doubt() -> PartitionRow:
     beside = begun(Rig(order="key"), 0)
     beside.answer(Failed("http-500"))
     beside.run(25)
@@ -66,7 +66,7 @@ def in_doubt() -> PartitionStatus:
     return shown(begun(Rig(beside=beside), 0))
 
 
-def refused() -> PartitionStatus:
+def refused() -> PartitionRow:
     rig = begun(Rig(), 0, 1)
     rig.answer(Failed("http-500"))
     rig.run(25)
@@ -74,7 +74,7 @@ def refused() -> PartitionStatus:
     return shown(rig)
 
 
-def being_reset() -> PartitionStatus:
+def being_reset() -> PartitionRow:
     rig = Rig(concurrency=1)
     rig.assign(ORDERS, resume=Progress(0, log=LOG))
     rig.take_offsets([0, 1])
@@ -82,7 +82,7 @@ def being_reset() -> PartitionStatus:
     return shown(rig)
 
 
-def superseded() -> PartitionStatus:
+def superseded() -> PartitionRow:
     rig = Rig(retry=True, concurrency=1)
     rig.assign(READY)
     rig.take(*(record(offset, source=READY, life=samples.life()) for offset in (0, 1)))
@@ -91,7 +91,7 @@ def superseded() -> PartitionStatus:
     return shown(rig)
 
 
-def held() -> PartitionStatus:
+def held() -> PartitionRow:
     rig = Rig()
     rig.assign(ORDERS)
     rig.lane.hold(Holds([Hold("h")]), rig.now)
@@ -99,7 +99,7 @@ def held() -> PartitionStatus:
     return shown(rig, LogEnds({ORDERS: 1}))
 
 
-def held_by_key() -> PartitionStatus:
+def held_by_key() -> PartitionRow:
     rig = Rig(order="key")
     rig.assign(ORDERS)
     rig.lane.hold(Holds([Hold("h", key=b"a")]), rig.now)
@@ -107,61 +107,61 @@ def held_by_key() -> PartitionStatus:
     return shown(rig)
 
 
-def behind_a_topic(**terms: object) -> PartitionStatus:
+def behind_a_topic(**terms: object) -> PartitionRow:
     rig = Rig(terms={"orders": TopicTerms(**terms)})  # type: ignore[arg-type]
     return shown(begun(rig, 0, 1, 2))
 
 
-def behind_a_rate() -> PartitionStatus:
+def behind_a_rate() -> PartitionRow:
     rig = Rig()
     rig.gate.limits.set_rates(Rate(1, 3_600_000), None, rig.now)
     return shown(begun(rig, 0, 1, 2))
 
 
-def not_due() -> PartitionStatus:
+def not_due() -> PartitionRow:
     rig = Rig(retry=True)
     rig.assign(LEVEL)
     rig.take(record(0, source=LEVEL, timestamp=WALL - 9_000, life=samples.life(due_at=WALL + 1_000)))
     return shown(rig)
 
 
-def level_not_due() -> PartitionStatus:
+def level_not_due() -> PartitionRow:
     rig = Rig(retry=True)
     rig.assign(LEVEL)
     rig.take(record(0, source=LEVEL, timestamp=WALL, life=samples.life(due_at=WALL + 10_000)))
     return shown(rig)
 
 
-def retried() -> PartitionStatus:
+def retried() -> PartitionRow:
     rig = begun(Rig(order="partition", policy=replace(samples.policy(), in_place=InPlace(5_000, None))), 0)
     rig.answer(Failed("http-500"))
     return shown(rig)
 
 
-def behind_its_key() -> PartitionStatus:
+def behind_its_key() -> PartitionRow:
     rig = begun(Rig(order="partition"), 0, 1)
     return shown(rig)
 
 
-def unread() -> PartitionStatus:
+def unread() -> PartitionRow:
     rig = Rig()
     rig.assign(ORDERS)
     return shown(rig, LogEnds({ORDERS: 5}, {ORDERS: 5}))
 
 
-def uncommitted() -> PartitionStatus:
+def uncommitted() -> PartitionRow:
     rig = begun(Rig(), 0)
     rig.answer(Failed("http-500"))
     return shown(rig)
 
 
-def behind_a_queue() -> PartitionStatus:
+def behind_a_queue() -> PartitionRow:
     rig = LadderRig()
     rig.begin()
     return shown(rig)
 
 
-def behind_keys() -> PartitionStatus:
+def behind_keys() -> PartitionRow:
     rig = LadderRig(policy=replace(rules(), max_waiting=1))
     rig.begin(Progress(100))
     rig.put(waiting(3, due_in=60_000))
@@ -171,25 +171,25 @@ def behind_keys() -> PartitionStatus:
     return shown(rig)
 
 
-def far_from_the_oldest() -> PartitionStatus:
+def far_from_the_oldest() -> PartitionRow:
     rig = Rig(concurrency=SPAN, room=1 << 30)
     rig.assign(ORDERS)
     rig.take_offsets(range(SPAN + 1))
     return shown(rig)
 
 
-def done_before() -> PartitionStatus:
+def done_before() -> PartitionRow:
     rig = Rig(concurrency=8)
     rig.assign(ORDERS, resume=Progress(0, OffsetRanges([(1, 5_000)])))
     rig.take_offsets(range(9))
     return shown(rig)
 
 
-def full() -> PartitionStatus:
+def full() -> PartitionRow:
     return shown(begun(Rig(concurrency=1, room=2 * WEIGHT), *range(3)))
 
 
-def beyond_its_share() -> PartitionStatus:
+def beyond_its_share() -> PartitionRow:
     rig = Rig(concurrency=1, room=8 * WEIGHT)
     rig.assign(INVOICES, ORDERS)
     rig.take_offsets(range(6))
@@ -197,25 +197,25 @@ def beyond_its_share() -> PartitionStatus:
     return shown(rig)
 
 
-def without_a_leader() -> PartitionStatus:
+def without_a_leader() -> PartitionRow:
     rig = Rig()
     rig.assign(ORDERS)
     return shown(rig, LogEnds({}, unanswered={ORDERS}))
 
 
-def behind_a_transaction() -> PartitionStatus:
+def behind_a_transaction() -> PartitionRow:
     rig = Rig()
     rig.assign(ORDERS)
     return shown(rig, LogEnds({ORDERS: 5}, {ORDERS: 0}))
 
 
-def with_notes() -> PartitionStatus:
+def with_notes() -> PartitionRow:
     rig = Rig()
     rig.lane.assigned([AssignedPartition(ORDERS, 1, Progress(0, notes=True))], rig.now)
     return shown(rig, LogEnds({ORDERS: 5}, {ORDERS: 5}))
 
 
-def kept_for_a_rate() -> PartitionStatus:
+def kept_for_a_rate() -> PartitionRow:
     rig = Rig(retry=True)
     rig.lane.assigned([AssignedPartition(LEVEL, 1, Progress(0))], rig.now)
     ranges = (DecidedRange(*LEVEL, "", 0, 9),)
@@ -226,7 +226,7 @@ def kept_for_a_rate() -> PartitionStatus:
     return shown(rig)
 
 
-D: Mapping[NotDelivered, Callable[[], PartitionStatus]] = {
+D: Mapping[NotDelivered, Callable[[], PartitionRow]] = {
     NotDelivered.CLOSING: released,
     NotDelivered.MEMBERSHIP: in_doubt,
     NotDelivered.UNREAD_NOTES: with_notes,
@@ -248,7 +248,7 @@ D: Mapping[NotDelivered, Callable[[], PartitionStatus]] = {
     NotDelivered.UNCOMMITTED: uncommitted,
 }
 
-F: Mapping[NotFetched, Callable[[], PartitionStatus]] = {
+F: Mapping[NotFetched, Callable[[], PartitionRow]] = {
     NotFetched.CLOSING: released,
     NotFetched.UNREAD_NOTES: with_notes,
     NotFetched.REFUSED: refused,
@@ -268,19 +268,19 @@ F: Mapping[NotFetched, Callable[[], PartitionStatus]] = {
 
 @pytest.mark.parametrize("reason", NotDelivered)
 def test_each_reason_why_a_record_is_not_delivered_comes_about_and_is_shown(reason: NotDelivered) -> None:
-    assert D[reason]().not_delivered is reason
+    assert D[reason]()["not_delivered"] is reason
 
 
 @pytest.mark.parametrize("reason", NotFetched)
 def test_each_reason_why_a_partition_is_not_fetched_comes_about_and_is_shown(reason: NotFetched) -> None:
-    assert F[reason]().not_fetched is reason
+    assert F[reason]()["not_fetched"] is reason
 
 
 def test_a_partition_that_works_or_is_idle_has_no_reason() -> None:
     rig = begun(Rig(), 0)
     for _ in range(2):
         status = shown(rig, LogEnds({ORDERS: 1}, {ORDERS: 1}))
-        assert (status.not_delivered, status.not_fetched, status.undelivered_for) == (None, None, 0)
+        assert (status["not_delivered"], status["not_fetched"], status["undelivered_for"]) == (None, None, 0)
         if rig.sent:
             rig.answer(COMMITTED)
 
@@ -294,7 +294,7 @@ def test_of_several_gates_the_first_of_the_list_is_the_reason() -> None:
     held_in_doubt.assign(ORDERS)
     held_in_doubt.lane.hold(Holds([Hold("h", key=b"held")]), held_in_doubt.now)
     held_in_doubt.take(record(0, key=b"held"))
-    assert shown(held_in_doubt).not_delivered is NotDelivered.MEMBERSHIP
+    assert shown(held_in_doubt)["not_delivered"] is NotDelivered.MEMBERSHIP
 
 
 def test_what_a_refused_partition_does_not_keep_in_memory_is_refused_with_it() -> None:
@@ -305,7 +305,7 @@ def test_what_a_refused_partition_does_not_keep_in_memory_is_refused_with_it() -
     rig.run(25)
     rig.conclude(refused=[(entry, "topic") for entry in rig.batches[0].entries])
     facts = rig.lane.shown.facts(rig.now).partitions[ORDERS]
-    assert facts.unread.reason is NotDelivered.REFUSED
+    assert facts.waits.unread.reason is NotDelivered.REFUSED
 
 
 def test_a_queue_of_which_no_head_is_due_says_so() -> None:
@@ -315,21 +315,21 @@ def test_a_queue_of_which_no_head_is_due_says_so() -> None:
     rig.open()
     rig.look()
     ages, facts = Ages(), rig.lane.shown.facts(rig.now)
-    queue, _ = statuses(facts, ages.waits(facts, rig.now), rig.now)
-    assert (queue.topic, queue.not_delivered, queue.undelivered_for) == (QUEUE.topic, NotDelivered.NOT_DUE, 0)
+    queue, _ = partition_rows(facts, ages.waits(facts, rig.now), rig.now)
+    assert (queue["topic"], queue["not_delivered"], queue["undelivered_for"]) == (QUEUE.topic, NotDelivered.NOT_DUE, 0)
 
 
 def test_what_is_held_is_told_before_what_is_not_due() -> None:
     rig = begun(Rig(), 0)
     rig.answer(Throttled(60_000))
-    assert shown(rig).not_delivered is NotDelivered.NOT_DUE
+    assert shown(rig)["not_delivered"] is NotDelivered.NOT_DUE
     rig.lane.hold(Holds([Hold("h", key=b"held")]), rig.now)
     rig.take(record(1, key=b"held"))
-    assert shown(rig).not_delivered is NotDelivered.HELD
+    assert shown(rig)["not_delivered"] is NotDelivered.HELD
 
 
 def test_what_an_operator_holds_waits_deliberately_with_what_is_behind_it() -> None:
-    assert (held().not_delivered, held_by_key().not_delivered) == (NotDelivered.HELD, NotDelivered.HELD)
+    assert (held()["not_delivered"], held_by_key()["not_delivered"]) == (NotDelivered.HELD, NotDelivered.HELD)
     assert {
         *(NotDelivered.DECIDED, NotDelivered.HELD, NotDelivered.RATE, NotDelivered.TOPIC_RATE, NotDelivered.NOT_DUE),
     } == DELIBERATE

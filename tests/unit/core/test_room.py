@@ -11,7 +11,7 @@ from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.partition import STOPPED, Kind, PartitionState, Pause
 from reconsume.sidecar.core.progress import Bounds, Progress
-from reconsume.sidecar.core.reasons import NotFetched
+from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition
 from reconsume.sidecar.core.room import AdmissionLimit, Room, SharedRoom
 from tests.sim.samples import record
@@ -48,7 +48,7 @@ def room_of(
         for offset in range(part.held):
             entry = one.offsets.begin(offset, STOPPED, record(offset, source=source))
             assert entry is not None
-            entry.hold = "h"
+            entry.stopped_by, entry.hold = NotDelivered.HELD, "h"
             one.offsets.stopped.append(offset)
         one.throughput.done_a_second, one.offsets.tried = part.done_a_second, part.retrying
         one.paused, one.blocked = part.paused, part.blocked

@@ -30,6 +30,7 @@ from reconsume.sidecar.core.partition import (
     Where,
 )
 from reconsume.sidecar.core.progress import Bounds, Progress
+from reconsume.sidecar.core.reasons import NotDelivered
 from reconsume.sidecar.core.record import NEVER, Partition, Record
 from reconsume.sidecar.core.waiting import SHARE, WaitingRecords
 from tests.sim.samples import ORDERS, record
@@ -70,7 +71,8 @@ class Memory:
     def stop(self, one: Record, hold: str = "") -> None:
         """Keep a record back."""
         self.begin(one)
-        self.waiting.stop_record(self.partitions[one.source], one, hold)
+        by = NotDelivered.HELD if hold else NotDelivered.UNPROVEN
+        self.waiting.stop_record(self.partitions[one.source], one, by, hold)
 
     def take(self) -> Record:
         """Send the record whose turn it is."""
@@ -169,7 +171,7 @@ def test_stopped_records_try_again_by_their_offsets(most: int | None, first: boo
     memory.begin(*(record(offset) for offset in (0, 4, 6, 9)))
     memory.waiting.ready.append(record(9))
     for offset in (6, 0, 4):
-        memory.waiting.stop_record(partition, record(offset))
+        memory.waiting.stop_record(partition, record(offset), NotDelivered.UNPROVEN)
     memory.waiting.let_try(partition, most, first=first)
     memory.ways()
     assert [one.offset for one in memory.waiting.ready] == order
