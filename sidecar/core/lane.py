@@ -55,7 +55,8 @@ from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.results import CommitResults, ResultCalls
 from reconsume.sidecar.core.room import ROOM, Room, SharedRoom
 from reconsume.sidecar.core.settling import Settling
-from reconsume.sidecar.core.suspects import SUSPECTS, Stage, SuspectCalls, SuspectGate
+from reconsume.sidecar.core.suspects import SUSPECTS, SuspectGate
+from reconsume.sidecar.core.suspicion import Stage
 from reconsume.sidecar.core.waiting import WaitingRecords
 from reconsume.sidecar.core.why import Why
 from reconsume.topics.attempt import retry_state_of
@@ -144,23 +145,7 @@ class Lane:
     def _suspects_of(self, policy: Policy, dispatcher: Dispatcher, ports: Ports) -> SuspectGate | None:
         if policy.max_deaths is None:  # contract 1.10: a crash says nothing of a record
             return None
-        decisions, machines = self.decisions, self.machines
-        calls = SuspectCalls(
-            lambda: decisions.policy,
-            decisions.write,
-            ports.notice,
-            lambda partition: () if decisions.queues is None else decisions.queues.being_read(partition),
-            lambda partition: decisions.queues is not None and decisions.queues.held_heads(partition) > 0,
-        )
-        return SuspectGate(
-            machines.partitions,
-            machines.waiting,
-            machines.commits,
-            machines.room,
-            dispatcher,
-            machines.agenda,
-            calls,
-        )
+        return SuspectGate(self.machines, dispatcher, self.decisions, ports.notice)
 
     # --- what others ask --------------------------------------------------------------------------------------------
 

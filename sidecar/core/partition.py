@@ -50,7 +50,7 @@ from reconsume.topics.in_place_told import LONGEST_REASON, InPlaceTold
 from reconsume.topics.position_ranges import PartitionResets
 
 if TYPE_CHECKING:
-    from reconsume.sidecar.core.suspects import Suspicion
+    from reconsume.sidecar.core.suspicion import Suspicion
 
 
 class AssignedPartition(NamedTuple):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reconsume.sidecar.core import ledger, ownership, partition, suspects
+from reconsume.sidecar.core import ledger, ownership, partition, suspicion
 from reconsume.sidecar.core.append_times import Note
 from reconsume.sidecar.core.invariant import BrokenInvariantError
 from reconsume.sidecar.core.lane import Lane
@@ -283,7 +283,7 @@ def test_each_kind_of_damage_is_seen(damage: Callable[[Rig], None]) -> None:
 # --- who has one -----------------------------------------------------------------------------------------------------
 
 
-OWNED = {"offset_ranges.py: OffsetRanges", "suspects.py: OutRecords", "suspects.py: Suspects"}
+OWNED = {"offset_ranges.py: OffsetRanges", "suspicion.py: OutRecords", "suspicion.py: Suspects"}
 """Their owners' checks look at them."""
 
 
@@ -307,7 +307,7 @@ def test_whoever_states_an_invariant_checks_it_and_whoever_checks_one_states_it(
 
 
 OWNERSHIP = {"assigned", "paused", "blocked", "closing", "gone"}
-STAGES = {"none", *(stage.name.lower() for stage in suspects.Stage)}
+STAGES = {"none", *(stage.name.lower() for stage in suspicion.Stage)}
 PHASES = {"none", *(phase.value for phase in ledger.Phase)}
 REACHES = {reach.value.replace("_", " ") for reach in Reach}
 
@@ -322,11 +322,11 @@ def rows(text: str | None) -> list[tuple[str, str]]:
     ("text", "states", "ends"),
     [
         (ownership.__doc__, OWNERSHIP, set[str]()),
-        (suspects.__doc__, STAGES, set[str]()),
+        (suspicion.__doc__, STAGES, set[str]()),
         (ledger.__doc__, PHASES, set[str]()),
         (getdoc(Reach), REACHES, {"caught up"}),
     ],
-    ids=["ownership", "suspects", "ledger", "reach"],
+    ids=["ownership", "suspicion", "ledger", "reach"],
 )
 def test_a_table_has_every_state_and_leads_nowhere_else(text: str | None, states: set[str], ends: set[str]) -> None:
     found = rows(text)
@@ -346,9 +346,9 @@ def test_the_states_of_a_partition_are_fields_of_it() -> None:
 
 
 def test_the_times_and_the_functions_that_a_table_names_are_there() -> None:
-    named = set(re.findall(r"`([A-Z_]+|[a-z_]+_of|after_time)`", suspects.__doc__ or ""))
+    named = set(re.findall(r"`([A-Z_]+|[a-z_]+_of|after_time)`", suspicion.__doc__ or ""))
     assert named == {"QUIET_MS", "IDLE_MS", "suspicion_of", "after_time"}
-    assert named <= vars(suspects).keys() | vars(suspects.Suspicion).keys()
+    assert named <= vars(suspicion).keys() | vars(suspicion.Suspicion).keys()
 
 
 # --- who writes ------------------------------------------------------------------------------------------------------

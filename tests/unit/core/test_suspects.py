@@ -11,7 +11,7 @@ from reconsume.sidecar.core.pace.rates import TopicTerms
 from reconsume.sidecar.core.policy import HUNG_MS
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Now, Partition
-from reconsume.sidecar.core.suspects import (
+from reconsume.sidecar.core.suspicion import (
     FEWEST,
     IDLE_MS,
     MOST,
