@@ -269,8 +269,6 @@ class Commits:
     ) -> None:
         self.in_flight: CommitBatch | None = None
         self.proof = proof
-        self.taken_ms = 0
-        """When the batch in flight was taken (steady ms)."""
         self._partitions, self._outbox, self._agenda = partitions, outbox, agenda
         self._by_ms = NEVER
         """The earliest time of all partitions, or an earlier one."""
@@ -337,7 +335,6 @@ class Commits:
         if self.proof is Proof.OWED and (partition := self._partition_to_prove()) is not None:
             # Contract 7.2: alone, and before the first delivery.
             self.in_flight = CommitBatch((), {partition.source: partition.position()}, padded=True)
-            self.taken_ms = now.steady_ms
             return self.in_flight
         self._outbox.sort_out()
         entries, is_alone, tried = self._take_entries(now)
@@ -348,7 +345,7 @@ class Commits:
             shares |= self._take_progress(shares, now)
         if shares:
             notes = () if self.note is None else self.note(entries, shares)
-            self.in_flight, self.taken_ms = CommitBatch(entries, shares, is_alone, notes=notes), now.steady_ms
+            self.in_flight = CommitBatch(entries, shares, is_alone, notes=notes)
         self._by_ms = self._earliest()
         return self.in_flight
 
@@ -464,10 +461,10 @@ class MembershipDoubt:
         self._commits, self._dispatcher, self._agenda, self._ordered = commits, dispatcher, agenda, ordered
         self._is_raised = False
 
-    def batch_taken(self) -> None:
+    def batch_taken(self, now: Now) -> None:
         """Note that a transaction begins, whose end may be awaited for too long."""
         if self._ordered:
-            self._agenda.set_time(DOUBT, self._commits.taken_ms + UNANSWERED_MS)
+            self._agenda.set_time(DOUBT, now.steady_ms + UNANSWERED_MS)
 
     def raise_doubt(self) -> None:
         """Note that the transaction in flight takes too long, or was refused as one of no member; it is tried again."""

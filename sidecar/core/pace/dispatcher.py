@@ -119,7 +119,7 @@ class Dispatcher:
         if requests is not None:
             self.auto = None
             self._turns.inner = NEVER
-            self.pace.outage.spares_timeouts, self.pace.outage.second_step = False, 0
+            self.pace.outage.streak.spares_timeouts, self.pace.outage.second_step = False, 0
             self.pace.resize(requests * self._turns.unit)
         elif self.auto is None:
             self.auto = AutoConcurrency()
@@ -130,7 +130,7 @@ class Dispatcher:
     def _apply(self, auto: AutoConcurrency) -> None:
         """Have the pace allow what the limit that follows the service allows now."""
         # Contract 8.2: fewer in flight may be the remedy, so timeouts begin no outage before that was tried.
-        self.pace.outage.spares_timeouts = auto.limit > FIRST
+        self.pace.outage.streak.spares_timeouts = auto.limit > FIRST
         self._turns.inner = auto.limit * self._turns.unit
         self.pace.resize(auto.limit_with_reserve * self._turns.unit)
 

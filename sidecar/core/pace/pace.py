@@ -31,7 +31,7 @@ What the states mean:
     outage:    no delivery, because the service fails or cannot be reached
     probing:   one delivery at a time, to learn whether the service is back
 
-"The streak" in the table is a number of failures in a row, of several records (`Outage.fails`).
+"The streak" in the table is a number of failures in a row, of several records (`Streak.fails`).
 
 The pace changes how much is delivered, and never what an outcome counts for. An answered failure is an attempt, in an
 outage too; a refused connection (NotSent) is not one.
@@ -42,10 +42,10 @@ can show it, and nothing would be kept back. So an outage of the cause `failing`
 
 Each start, and each outage that ends in `open`, begins a slow start: the limit doubles with each round of answers.
 
-Each class knows one thing: `Pace` the state and the limit, `Outage` the failures that begin an outage and the probes
-that end it, `Answers` how much the limit grows and is cut, and `HealthUrl` what the health URL said. The dispatcher
-notes each outcome and ticks the pace; the health check calls `healthy` and `unhealthy`. The pace is pure, and used on
-the event loop alone, except for `idle_since`.
+Each class knows one thing: `Pace` the state and the limit, `Streak` the failures that begin an outage, `Outage` the
+probes that end it, `Answers` how much the limit grows and is cut, and `HealthUrl` what the health URL said. The
+dispatcher notes each outcome and ticks the pace; the health check calls `healthy` and `unhealthy`. The pace is pure,
+and used on the event loop alone, except for `idle_since`.
 """
 
 from __future__ import annotations
@@ -196,31 +196,19 @@ class Change(NamedTuple):
     cause: Cause | None = None
 
 
-class Outage:
-    """The streak of failures that may begin an outage, the probes that end it, and the slow start after it.
+class Streak:
+    """Failures in a row, without one success. `failures`: this many are an outage (None: never).
 
-    `failures`: this many in a row are an outage (None: never). `interval_ms`: between probes of a service that answers,
-    at most. `request`: records of one request in a slow start. Invariant: a streak knows no more records than it has
-    failures, and no more than it needs.
+    Invariant: a streak knows no more records than it has failures, and no more than it needs.
     """
 
-    def __init__(self, failures: int | None, interval_ms: int, request: int, since: Now) -> None:
-        self.streak = 0
-        """Failures in a row, without one success."""
-        self._failures, self.interval_ms, self.request = failures, interval_ms, request
+    def __init__(self, failures: int | None) -> None:
+        self.length = 0
+        self.spares_timeouts = False
+        """Whether timeouts are no part of it, as fewer in flight may be the remedy (`concurrency.py`)."""
+        self._failures = failures
         self._failed_ids: set[str] = set()
         self._failed_at: Now | None = None
-        self.probes: list[Record] = []
-        """The probes in flight."""
-        self.probing_since = since
-        """When the last probe was allowed."""
-        self.backoff_ms, self.not_before_ms = FIRST_PROBE_MS, -NEVER
-        self.slowed = False
-        """Whether answered failures keep deliveries back: in an outage, and in the slow start after it."""
-        self.spares_timeouts = False
-        """Whether timeouts are no part of a streak, as fewer in flight may be the remedy (`concurrency.py`)."""
-        self.second_step = 0
-        """How many may be in flight at least after the first answer of a slow start."""
 
     def fails(self, record: Record, label: str, now: Now) -> bool:
         """Note a failure; return whether it is one too many. A batch fails once: its records share one `Now`."""
@@ -229,19 +217,40 @@ class Outage:
         if self.spares_timeouts and label == TIMEOUT:
             return False
         self._failed_at = now
-        self.streak += 1
+        self.length += 1
         if len(self._failed_ids) < FAILING_RECORDS:
             self._failed_ids.add(record.id)
-        return self.streak >= self._failures and len(self._failed_ids) >= FAILING_RECORDS
+        return self.length >= self._failures and len(self._failed_ids) >= FAILING_RECORDS
 
-    def succeeds(self) -> None:
-        """End the streak of failures."""
-        self.streak = 0
+    def end(self) -> None:
+        """End the streak: a delivery has succeeded, or the outage has begun."""
+        self.length = 0
         self._failed_ids.clear()
 
     def check(self) -> None:
         """Raise BrokenInvariantError if an invariant does not hold."""
-        ensure(len(self._failed_ids) <= min(self.streak, FAILING_RECORDS), "each record of a streak has failed in it")
+        ensure(len(self._failed_ids) <= min(self.length, FAILING_RECORDS), "each record of a streak has failed in it")
+
+
+class Outage:
+    """The streak of failures that may begin an outage, the probes that end it, and the slow start after it.
+
+    `failures`: as of `Streak`. `interval_ms`: between probes of a service that answers, at most. `request`: records of
+    one request in a slow start.
+    """
+
+    def __init__(self, failures: int | None, interval_ms: int, request: int, since: Now) -> None:
+        self.streak = Streak(failures)
+        self.interval_ms, self.request = interval_ms, request
+        self.probes: list[Record] = []
+        """The probes in flight."""
+        self.probing_since = since
+        """When the last probe was allowed."""
+        self.backoff_ms, self.not_before_ms = FIRST_PROBE_MS, -NEVER
+        self.slowed = False
+        """Whether answered failures keep deliveries back: in an outage, and in the slow start after it."""
+        self.second_step = 0
+        """How many may be in flight at least after the first answer of a slow start."""
 
 
 class Answers:
@@ -384,7 +393,8 @@ class Pace:
 
     def note(self, record: Record, outcome: Outcome, now: Now) -> None:
         """Change the pace by the outcome of one delivery."""
-        if outcome is COMMITTED and self.state is State.OPEN and self.limit == self.full and not self.outage.streak:
+        is_usual = outcome is COMMITTED and self.state is State.OPEN and self.limit == self.full
+        if is_usual and not self.outage.streak.length:
             self.answers.others += 1
             return
         if self.state in AWAY:
@@ -401,8 +411,8 @@ class Pace:
                 return
             # Contract 8.2: only failures in a row, of several records, mean that the service fails everything.
             case Failed(asked=False):
-                if self.outage.fails(record, outcome.label, now):
-                    self._streak_is_full(now, f"{self.outage.streak} failures in a row, the last {outcome.reason}")
+                if self.outage.streak.fails(record, outcome.label, now):
+                    self._streak_is_full(now, outcome.reason)
                 elif 0 < self.limit < self.full and self.state is State.OPEN and outcome.label == ANSWERED:
                     self._grow(now)
             case Cancelled():
@@ -487,7 +497,7 @@ class Pace:
             self.probe_at_ms = max(now.steady_ms, self.outage.not_before_ms)
         elif self.health.doubted:
             self.limit, self.health.doubted = min(self.health.doubted, self.full), 0
-            self.outage.succeeds()
+            self.outage.streak.end()
 
     def unhealthy(self, reason: str, now: Now) -> None:
         """Note that the health URL fails: no probe goes, and a full failure streak was an outage."""
@@ -500,13 +510,14 @@ class Pace:
 
     # --- outage ------------------------------------------------------------------------------------------------------
 
-    def _streak_is_full(self, now: Now, reason: str) -> None:
+    def _streak_is_full(self, now: Now, last_reason: str) -> None:
         """Begin an outage; if there is a health URL, only if it fails."""
+        reason = f"{self.outage.streak.length} failures in a row, the last {last_reason}"
         # Contract 8.3: a health URL that is well says that failures in a row are the records' own.
         if not self.health.guarded:
             self._begin_outage(now, reason, Cause.FAILING)
         elif now.steady_ms < self.health.well_until_ms:
-            self.outage.succeeds()
+            self.outage.streak.end()
         elif self.limit > 0:
             self.health.doubted, self.limit, self.probe_at_ms = self.limit, 0, NEVER
             self.health.ask()
@@ -549,7 +560,7 @@ class Pace:
     def _begin_outage(self, now: Now, reason: str, cause: Cause) -> None:
         """Begin an outage. If the service can be reached, only a success shows that it is well again."""
         self.outage.backoff_ms, self.outage.slowed = FIRST_PROBE_MS, cause is not Cause.UNREACHABLE
-        self.outage.succeeds()
+        self.outage.streak.end()
         self.health.doubted, self.cause = 0, cause
         self._enter(State.OUTAGE, now, reason)
 
@@ -563,7 +574,7 @@ class Pace:
 
     def _answered(self, now: Now, *, took: bool) -> None:
         """Note that the service is there. After a throttle the limit grows slowly, on successes alone."""
-        self.outage.succeeds()
+        self.outage.streak.end()
         if self.limit > 0 and (took or self.state is State.OPEN):
             self._grow(now)
 
@@ -631,5 +642,5 @@ class Pace:
                 "there are probes only in an outage": away or not self.outage.probes,
             }
         )
-        for machine in (self.outage, self.answers, self.health):
+        for machine in (self.outage.streak, self.answers, self.health):
             machine.check()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core.decide import LeaveUncommitted, NackWait, decide_draining
 from reconsume.sidecar.core.holds import Hold, Holds
-from reconsume.sidecar.core.outbox import UNANSWERED_MS
+from reconsume.sidecar.core.outbox import PROGRESS_EVERY_MS, UNANSWERED_MS
 from reconsume.sidecar.core.outcome import (
     CANCELLED,
     COMMITTED,
@@ -549,8 +549,7 @@ def test_a_transaction_that_does_not_end_raises_the_doubt_after_the_session_time
     order: Literal["key", "partition"] | None,
 ) -> None:
     rig = in_flight(order)
-    taken_ms = rig.lane.machines.commits.taken_ms
-    rig.run(taken_ms + UNANSWERED_MS - 2 - rig.now.steady_ms)
+    rig.run(PROGRESS_EVERY_MS + UNANSWERED_MS - 1_100 - 2)
     rig.take(record(1, key=b"b"))
     assert sent_of(rig) == [1]
     rig.run(10)
