@@ -53,7 +53,7 @@ class RecordCounts(NamedTuple):
 
     `refused`: those whose copy Kafka refuses. `on_hold`: those that were read and that an operator's hold keeps back.
     `retried`: those that are retried in place; `blocking`: those of them that have failed so often, or for so long,
-    that their key counts as blocked (contract 5.8).
+    that their key counts as blocked (contract 5.8). `waiting`: those that wait in memory, but not behind their key.
     """
 
     in_flight: int = 0
@@ -61,6 +61,7 @@ class RecordCounts(NamedTuple):
     on_hold: int = 0
     retried: int = 0
     blocking: int = 0
+    waiting: int = 0
 
 
 class PartitionFacts(NamedTuple):
@@ -93,8 +94,6 @@ class LaneFacts:
 
     partitions: Mapping[Partition, PartitionFacts]
     """The assigned partitions, by topic and number."""
-    refused: int = 0
-    """Settled records whose copy or event Kafka refuses."""
     records_lost: Mapping[str, int] = field(default_factory=dict)
     """By topic: offsets that were gone from the log before they were read, or before they were done."""
     queues: Mapping[Partition, QueueFacts] = field(default_factory=dict)
@@ -140,7 +139,7 @@ class ShownLane:
             for source, partition in sorted(self._partitions.items())
         }
         lost, released = Counter(self._ownership.records_lost), self._ownership.released_since()
-        return LaneFacts(partitions, refused.total(), lost, queues, released)
+        return LaneFacts(partitions, lost, queues, released)
 
     def _facts_of(
         self, partition: PartitionState, refused: int, queues: Mapping[Partition, QueueFacts], now: Now
@@ -157,6 +156,7 @@ class ShownLane:
                 sum(bool(entry.hold) for entry in offsets.entries.values()),
                 offsets.tried,
                 len(list(blocking_records(partition, now.wall_ms))),
+                offsets.counts[READY] + offsets.counts[DELAYED] + offsets.counts[STOPPED],
             ),
             partition.paused,
             partition.blocked,
@@ -210,16 +210,6 @@ class ShownLane:
     def parked_keys(self) -> int:
         """Return how many keys are parked: their first records wait for an operator."""
         return 0 if self._queues is None else sum(facts.parked_keys for facts in self._queues.facts().values())
-
-    def waiting_by_topic(self) -> Counter[str]:
-        """Return how many records wait in memory, by the topic that they were read from; without those behind their
-        key."""
-        counts = Counter[str]()
-        for source, partition in self._partitions.items():
-            in_places = partition.offsets.counts
-            if waits := in_places[READY] + in_places[DELAYED] + in_places[STOPPED]:
-                counts[source.topic] += waits
-        return counts
 
     def waiting(self) -> int:
         """Return how many records wait in memory for their time or for a place in flight."""

@@ -120,8 +120,7 @@ class HoldGate:
 
     def _let_go_on(self, partition: PartitionState, now: Now) -> None:
         """Let go on what no hold keeps back any more."""
-        if partition.offsets.stopped:
-            self._waiting.let_held(partition, lambda record: self.hold_of(partition, record) is None)
+        self._waiting.let_held(partition, lambda record: self.hold_of(partition, record) is None)
         held = (entry for entry in partition.offsets.kept_back() if entry.stopped_by is NotDelivered.HELD)
         free = [entry for entry in held if entry.hold not in self.holds.ids]
         is_paused = partition.paused is not None and partition.paused.because is NotFetched.HELD

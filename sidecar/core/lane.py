@@ -63,7 +63,6 @@ from reconsume.topics.attempt import retry_state_of
 from reconsume.topics.decision_record import DecisionRecord
 from reconsume.topics.owner_notes import OwnerNotes
 from reconsume.topics.position_ranges import PartitionResets, Resets
-from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.tags import TagFilter
 from reconsume.topics.transitions import Forward, Wait, after_wait, by_reset
 
@@ -122,9 +121,10 @@ class Lane:
         suspects = self.suspects = self._suspects_of(policy, dispatcher, ports)
         self.ownership = Ownership(machines, waits, options.bounds, suspects, ports.recall, self._partitions_dropped)
         if has_queues:
+            assert ports.queues is not None
             ties = QueueTies(
                 *(machines, self.ownership, decisions, ports.queues, ports.filling, self._finish, self._end_turn),
-                self._supersedes,
+                lambda state: self.resets.supersedes(state),
             )
             decisions.queues = LongWaits(options.order or "key", ties)
         calls = ResultCalls(self._finish, ports.notice)
@@ -168,11 +168,6 @@ class Lane:
     def shown(self) -> ShownLane:
         """What the lane shows of itself."""
         return ShownLane(self.machines, self.ownership, self.queues, self.why)
-
-    @property
-    def _has_order(self) -> bool:
-        """Whether the end of a record lets the next one of its key go."""
-        return self.machines.waiting.keys is not None
 
     @property
     def room(self) -> Room:
@@ -275,9 +270,6 @@ class Lane:
         self.settling.scanned(scanned, now)
         self._look_at_room(now)
         self._end_turn(now)
-
-    def _supersedes(self, state: RetryState) -> bool:
-        return self.resets.supersedes(state)
 
     def _resets_read(self, source: Partition, resets: PartitionResets | None, now: Now) -> None:
         """Take in the resets of a partition that begins, before anything of it is fetched."""
@@ -508,7 +500,7 @@ class Lane:
                 self.counters.fenced_answers += len(run)
                 continue
             self.counters.deliveries[partition.source.topic, partition.kind.level, label_of(COMMITTED)] += len(run)
-            if partition.suspicion is not None or partition.closing or self._has_order:
+            if partition.suspicion is not None or partition.closing or self.machines.waiting.keys is not None:
                 for record in run:
                     if self.suspects is not None and partition.suspicion is not None:
                         self.suspects.answered(partition, partition.suspicion, record, COMMITTED, now)
@@ -648,7 +640,7 @@ class Lane:
         """Start the transaction that is due, and have the next one started in time."""
         commits = self.machines.commits
         if commits.next_at() <= now.steady_ms and (batch := commits.take_batch(now)) is not None:
-            self.machines.doubt.batch_taken()
+            self.machines.doubt.batch_taken(now)
             self._ports.commit(batch)
         self.machines.agenda.set_time(COMMIT, commits.next_at())
 

@@ -238,7 +238,6 @@ class Offsets:
         "next",
         "notes",
         "order",
-        "stopped",
         "top",
         "tried",
     )
@@ -260,8 +259,6 @@ class Offsets:
         self.counts = [0] * len(Where)
         self.tried = 0
         """How many entries are retried in place."""
-        self.stopped: list[int] = []
-        """The offsets of what gates have stopped, ascending."""
         self._allowed_to = -1
         """A cached answer: each offset up to this one may begin."""
         self._reread: list[int] | None = None
@@ -288,6 +285,10 @@ class Offsets:
     def kept_back(self) -> Iterator[Entry]:
         """Yield the entries that an operator keeps back by their offsets alone. Slow."""
         return (e for e in self.entries.values() if e.where is KEPT) if self.counts[KEPT] else iter(())
+
+    def stopped(self) -> Iterator[Entry]:
+        """Yield the entries that gates have stopped, by offset."""
+        return (e for e in self.entries.values() if e.where is STOPPED) if self.counts[STOPPED] else iter(())
 
     @property
     def unread(self) -> int:
@@ -478,8 +479,6 @@ class Offsets:
         ensure(counts == self.counts, f"the counts are those of the entries: {counts}, and not {self.counts}")
         ensure(order == sorted(set(order)), "offsets begin in ascending order")
         ensure(list(self.entries) == [offset for offset in order if offset in self.entries], "each has begun in order")
-        stopped = [entry.offset for entry in self.entries.values() if entry.where is STOPPED]
-        ensure(self.stopped == stopped, f"what is stopped is known: {stopped}, and not {self.stopped}")
         ensure(not order or order[-1] < self.top <= self.next, "what has begun lies below the next one")
         ensure(self.tried == sum(e.tried is not None for e in self.entries.values()), "retries in place are counted")
 

@@ -67,25 +67,6 @@ class QueueReads(Protocol):
         """Read a queue no more."""
 
 
-class NoQueues:
-    """The queues of a lane that has none."""
-
-    def open(self, queue: Partition, epoch: int) -> None:
-        """Raise RuntimeError: nothing would ever read it."""
-        raise RuntimeError(f"this lane has no queues, and {queue} is opened")
-
-    def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
-        """Raise RuntimeError, as `open`."""
-        raise RuntimeError(f"this lane has no queues, and {queue}@{offset} is read")
-
-    def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
-        """Raise RuntimeError, as `open`."""
-        raise RuntimeError(f"this lane has no queues, and knows {queue} up to {end}")
-
-    def close(self, queue: Partition) -> None:
-        """Do nothing: there is nothing to close."""
-
-
 class ScannedRange(NamedTuple):
     """Committed records of a partition from the offset `begin` on. `next`: where the next scan begins; all records
     before it are among them."""
@@ -198,7 +179,7 @@ class Ports(NamedTuple):
     wake: Callable[[int], None]
     recall: Recall
     notice: Notice = nobody_to_tell
-    queues: QueueReads = NoQueues()
+    queues: QueueReads | None = None
     filling: Filling = nobody_to_name
     withdraw: Callable[[Callable[[Record], bool]], None] = nothing_to_withdraw
     repeat_takeover: Callable[[Collection[Partition]], None] = nothing_to_repeat

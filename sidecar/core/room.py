@@ -270,5 +270,4 @@ class Room:
 
 def _is_held_in_memory(partition: PartitionState) -> bool:
     """Return whether an operator holds records of a partition that cannot be fetched again."""
-    entries = partition.offsets.entries
-    return any(entries[offset].hold for offset in partition.offsets.stopped)
+    return any(entry.hold for entry in partition.offsets.stopped())

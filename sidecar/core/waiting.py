@@ -11,7 +11,6 @@ together. What is dropped from memory is AWAY: it is read again.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
@@ -101,29 +100,27 @@ class WaitingRecords:
         self._agenda.set_time(entry, NEVER)
 
     def stop_record(self, partition: PartitionState, record: Record, by: NotDelivered, hold: str = "") -> None:
-        """Keep a record back for a gate, by its offset: lower ones go first, whatever was tried and stopped again.
+        """Keep a record back for a gate. Lower offsets go first, whatever was tried and stopped again.
 
         `hold`: as of `Entry`; what an operator holds waits for `let_held`, all else for `let_try`.
         """
         entry = partition.offsets.entries[record.offset]
         partition.offsets.move(entry, STOPPED)
         entry.stopped_by, entry.hold = by, hold
-        insort(partition.offsets.stopped, record.offset)
 
     def stopped_by_gates(self, partition: PartitionState, most: int | None = None) -> list[Record]:
         """Return the records of a partition that gates have stopped, by offset, `most` of them: not those that an
         operator holds, and not the one that waits for its mark (`suspects.py`)."""
         marked = None if partition.suspicion is None else partition.suspicion.marked
-        entries = (partition.offsets.entries[offset] for offset in partition.offsets.stopped)
-        records = (entry.record for entry in entries if not entry.hold and entry.record is not None)
+        stopped = partition.offsets.stopped()
+        records = (entry.record for entry in stopped if not entry.hold and entry.record is not None)
         # Not more than are asked for: at a start each record is stopped until a commit, and each looks at the first.
         return list(islice((one for one in records if marked is None or one.offset != marked.offset), most))
 
     def let_try(self, partition: PartitionState, most: int | None = None, *, first: bool) -> None:
         """Let the records of a partition that gates have stopped try again: `most` of them, or all; before all others
         if `first`."""
-        if partition.offsets.stopped:
-            self._let_go_on(partition, self.stopped_by_gates(partition, most), first=first)
+        self._let_go_on(partition, self.stopped_by_gates(partition, most), first=first)
 
     def let_record_try(self, partition: PartitionState, record: Record) -> None:
         """Let one record try again before all others."""
@@ -131,15 +128,12 @@ class WaitingRecords:
 
     def let_held(self, partition: PartitionState, is_free: Callable[[Record], bool]) -> None:
         """Let records go before all others that an operator has held, if nobody holds them now."""
-        entries = [partition.offsets.entries[offset] for offset in partition.offsets.stopped]
-        held = [entry for entry in entries if entry.hold and entry.record is not None and is_free(entry.record)]
-        self._let_go_on(partition, [entry.record for entry in held if entry.record is not None], first=True)
+        held = (entry.record for entry in partition.offsets.stopped() if entry.hold and entry.record is not None)
+        self._let_go_on(partition, [record for record in held if is_free(record)], first=True)
 
     def _let_go_on(self, partition: PartitionState, records: Sequence[Record], *, first: bool) -> None:
-        going = {record.offset for record in records}
-        partition.offsets.stopped = [offset for offset in partition.offsets.stopped if offset not in going]
-        for offset in going:
-            entry = partition.offsets.entries[offset]
+        for record in records:
+            entry = partition.offsets.entries[record.offset]
             entry.stopped_by, entry.hold = None, ""
             partition.offsets.move(entry, READY)
         (self.ready.put_first if first else self.ready.extend)(records)
@@ -154,7 +148,6 @@ class WaitingRecords:
         if entry.where is READY:
             self.ready.pick(entry.record)
         elif entry.where is STOPPED:
-            partition.offsets.stopped.remove(entry.offset)
             entry.stopped_by, entry.hold = None, ""
         return 0
 
@@ -196,7 +189,6 @@ class WaitingRecords:
                 if entry.where in (READY, DELAYED, BEHIND, STOPPED):
                     partition.offsets.move(entry, CALLED_OFF)
                     entry.stopped_by, entry.hold = None, ""
-            partition.offsets.stopped.clear()
 
     def take_back(self, partition: PartitionState, *, stopped: bool) -> list[Entry]:
         """Take out what can be fetched again; the caller lets it go.
@@ -210,12 +202,10 @@ class WaitingRecords:
             if entry.where is DELAYED and entry.record is not None and entry.record.is_fresh_here:
                 self.end_delay(entry)
                 taken.append(entry)
-        if stopped and partition.offsets.stopped:
-            going = {record.offset for record in self.stopped_by_gates(partition) if record.is_fresh_here}
-            partition.offsets.stopped = [offset for offset in partition.offsets.stopped if offset not in going]
-            for offset in going:
-                entries[offset].stopped_by = None  # a gate stops it again when it comes again
-                taken.append(entries[offset])
+        going = (record for record in self.stopped_by_gates(partition) if record.is_fresh_here) if stopped else ()
+        for record in going:
+            entries[record.offset].stopped_by = None  # a gate stops it again when it comes again
+            taken.append(entries[record.offset])
         return taken + self._shed(partition, {entry.offset for entry in taken})
 
     def take_back_ready(self, partition: PartitionState, from_offset: int = 0) -> list[Entry]:

@@ -26,6 +26,20 @@ a reason.
 
 In a partition that is released, or while the membership is in doubt, these reasons come first, as in the list.
 
+**Why a partition is not fetched** is known to whoever has paused it, and `Pause.because` keeps it:
+
+    reason                          | set by
+    --------------------------------|-------------------------------------------------------------------------------
+    closing                         | `Ownership`: it is being released, and takes nothing more
+    behind-reset                    | `Ownership.drain`, for `position_reset.py`
+    unread-notes                    | `notes.py`, at a take-over
+    queue-unread, behind-keys       | `queues.py`
+    refused                         | `Fetching.block`, for `results.py`
+    held                            | `HoldGate.pauses`; `Fetching.admit` where what is held fills the span
+    not-due, distance, done         | `Fetching.admit`, of the next record
+    memory, share                   | `Fetching.admit`, by `Room.limit_of`; `Lane._make_room` for a share
+    no-leader, transaction          | nobody has paused it: Kafka gives nothing (`ages.py` asks every ten seconds)
+
 **The gates.** `first_closed` is asked by `Lane.send` for each record whose turn has come. The order of its key, its
 topic's limits, the rate and the pace have agreed by then, because only they make a record ready and give it a turn
 (`order.py`, `pace/`). The gate of suspects comes last (`suspects.py`): it takes a mark, so all others must have agreed.

@@ -199,11 +199,8 @@ class _GroupFamilies:
         They wait for their time, for a place in flight, or for a topic that takes their failures.
         """
         counts = dict.fromkeys(("main", *self._sources.levels), 0)
-        for lane, known in zip(self._lanes, facts, strict=True):
-            waiting = lane.shown.waiting_by_topic()
-            levels = {source.topic: facts_of.kind.level for source, facts_of in known.partitions.items()}
-            for topic in waiting.keys() & levels.keys():
-                counts[levels[topic]] = counts.get(levels[topic], 0) + waiting[topic]
+        for partition in chain.from_iterable(known.partitions.values() for known in facts):
+            counts[partition.kind.level] = counts.get(partition.kind.level, 0) + partition.counts.waiting
         return singly(counts)
 
     def _overdue(self, facts: Sequence[LaneFacts], waits: Mapping[Partition, Wait]) -> dict[Labels, float]:
@@ -293,7 +290,7 @@ class _GroupFamilies:
         yield counter("service_deaths", "Deaths of the service while it had records.", (), {(): deaths})
         passed = added((counters.passed_over for counters in all_counters), dict.fromkeys(self._sources.topics, 0))
         yield counter("passed_over", "Records that the group's tags do not ask for.", ("topic",), singly(passed))
-        refused = sum(known.refused for known in facts)
+        refused = sum(one.counts.refused for known in facts for one in known.partitions.values())
         yield gauge("refused_records", "Settled records whose copy or event Kafka refuses.", (), {(): refused})
         hops = sum(counters.hops for counters in all_counters)
         yield counter("hops", "Records copied on to another level, still not due.", (), {(): hops})

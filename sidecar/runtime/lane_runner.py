@@ -13,7 +13,7 @@ from reconsume.sidecar.core.ages import Wait
 from reconsume.sidecar.core.lane import Lane, LaneOptions
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.core.ports import Delivery, NoQueues, Ports
+from reconsume.sidecar.core.ports import Delivery, Ports
 from reconsume.sidecar.core.queues import AT_HAND_SHARE
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.status import PartitionRow, partition_rows
@@ -171,7 +171,7 @@ class LaneRunner:
             self.driver.wake,
             delivery.recall,
             tell,
-            self.queues or NoQueues(),
+            self.queues,
             log_filling,
             delivery.withdraw,
             self.consumer.repeat_takeover,

@@ -16,7 +16,7 @@ from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.pace.rates import DeliveryLimits, TopicTerms
 from reconsume.sidecar.core.partition import SETTLED, AssignedPartition, FetchedRecords, PartitionState, WantedFetch
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.core.ports import NoQueues, Ports, QueueReads, Reply
+from reconsume.sidecar.core.ports import Ports, QueueReads, Reply
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.topics.tags import TagFilter
@@ -98,7 +98,7 @@ class Rig:
         self.whole = True
         """False: the invariants are not checked. The test has taken the lane apart, or looks too often."""
         waits = samples.waits(self.policy) if retry else {}
-        ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice, queues or NoQueues())
+        ports = Ports(self, self._deliver, self._commit, self._wake, self._recall, self._notice, queues)
         ports = ports._replace(withdraw=self._withdraw, notes=self, repeat_takeover=self._repeat_takeover)
         self.notes_read: list[Mapping[Partition, int]] = []
         """The partitions whose notes the lane has asked for, with their epochs."""

@@ -93,10 +93,6 @@ def tried_by_nobody(rig: Rig) -> None:
     rig.part().offsets.tried += 1
 
 
-def stopped_and_unknown(rig: Rig) -> None:
-    rig.part().offsets.stopped.append(999)
-
-
 def weight(rig: Rig) -> None:
     rig.lane.room.load -= rig.part().throughput.load - 1
     rig.part().throughput.load = 1
@@ -238,7 +234,6 @@ DAMAGES: list[Callable[[Rig], None]] = [
     held_where_it_does_not_wait,
     held_by_nobody,
     tried_by_nobody,
-    stopped_and_unknown,
     weight,
     sum_of_loads,
     refused_bytes,

@@ -49,7 +49,6 @@ def room_of(
             entry = one.offsets.begin(offset, STOPPED, record(offset, source=source))
             assert entry is not None
             entry.stopped_by, entry.hold = NotDelivered.HELD, "h"
-            one.offsets.stopped.append(offset)
         one.throughput.done_a_second, one.offsets.tried = part.done_a_second, part.retrying
         one.paused, one.blocked = part.paused, part.blocked
         memory.add_bytes(one, part.load)

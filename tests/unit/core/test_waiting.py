@@ -309,10 +309,6 @@ def test_after_any_steps_every_record_is_in_one_place_and_its_index_knows_it(
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
-def out_of_order(memory: Memory) -> None:
-    memory.partitions[ORDERS].offsets.stopped.reverse()
-
-
 def no_place_in_its_flow(memory: Memory) -> None:
     memory.waiting.ready.pick(record(0, key=b"k"))
 
@@ -333,7 +329,7 @@ def of_other_weight(memory: Memory) -> None:
     entry.record = replace(entry.record, weight=1)
 
 
-@pytest.mark.parametrize("damage", [out_of_order, no_place_in_its_flow, no_first, too_early, of_other_weight])
+@pytest.mark.parametrize("damage", [no_place_in_its_flow, no_first, too_early, of_other_weight])
 def test_an_index_that_does_not_agree_with_the_map_is_seen(damage: Callable[[Memory], None]) -> None:
     memory = filled()
     memory.ways()
