@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from reconsume.sidecar.kafka.errors import sentence_of
+from reconsume.sidecar.kafka.errors import Lists, sentence_of
 from reconsume.topics.client_rules import UnsafePropertyError, checked_client
 
 C = TypeVar("C")
@@ -38,6 +38,20 @@ def make_client(client_class: Callable[[dict[str, Any]], C], config: Mapping[str
     except (ValueError, OSError) as fault:
         why = f"a file of its credentials cannot be used: {type(fault).__name__}"  # its text could quote the file
     raise KafkaException(KafkaError(KafkaError._SSL, why))
+
+
+NO_TOPIC = "reconsume-no-topic"
+"""A topic that is asked for to learn whether the cluster answers. It need not exist, and is not created."""
+ANSWER_WITHIN = 1.0
+"""Seconds in which a reachable cluster answers that, behind a fetch within `fetch.wait.max.ms` (500 ms)."""
+
+
+def answers(client: Lists) -> bool:
+    """Return whether the cluster answers this client, and names a broker. Blocks for a second at most."""
+    try:
+        return bool(client.list_topics(NO_TOPIC, timeout=ANSWER_WITHIN).brokers)
+    except KafkaException:
+        return False
 
 
 LOGIN = ("sasl.username", "sasl.password")

@@ -268,7 +268,7 @@ class _GroupFamilies:
         # The consumers' threads write these. Copying a dict is one step under the interpreter's lock.
         rebalances = added((dict(source.rebalances) for source in sources), {"assigned": 0, "revoked": 0, "lost": 0})
         yield counter("rebalances", "Rebalances.", ("kind",), singly(rebalances))
-        replaced = added((dict(source.replaced) for source in sources), {"overtaken": 0, "unknown": 0})
+        replaced = added((dict(source.replaced) for source in sources), {"overtaken": 0, "unknown": 0, "cut-off": 0})
         yield counter("clients_replaced", "Consumers' clients that were of no more use.", ("kind",), singly(replaced))
         restarts = singly(self._sources.restarts())
         yield counter("restarts_in_place", "Restarts of the process in place.", ("reason",), restarts)

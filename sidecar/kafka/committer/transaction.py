@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from reconsume.sidecar.core.commit_batch import Refusal, SettledRecord
-from reconsume.sidecar.kafka.clients import make_client
+from reconsume.sidecar.kafka.clients import answers, make_client
 from reconsume.sidecar.kafka.committer.client_reports import (
     ClientLog,
     EntryReports,
@@ -121,12 +121,8 @@ STALLS = 20
 """Waits of CONFIRM_LIMIT without one more confirmed record, after which a partition counts as refusing records. It has
 no leader, or too few replicas in sync. Without this the client waits for 10 s (`message.timeout.ms`) and fails the
 whole batch."""
-ANSWER_LIMIT = 1.0
-"""Seconds in which a reachable cluster answers a metadata request about one topic."""
 NOTES = -1
 """The index of the notes among the entries of a transaction."""
-NO_TOPIC = "reconsume-no-topic"
-"""A topic that is asked for to learn whether the cluster answers. It need not exist, and is not created."""
 TOPIC_LIMIT = 20.0
 """Seconds for the answer about one topic. A cluster of 200 000 partitions has taken six."""
 LOOK_LIMIT = 20.0
@@ -192,7 +188,7 @@ class TransactionalProducer:
 
     def answers(self) -> bool:
         """Whether the cluster answers at all."""
-        return self._answers()
+        return answers(self._producer)
 
     def commit(
         self,
@@ -292,19 +288,13 @@ class TransactionalProducer:
             raise RecordsRefused
         if left and self.throttle.longest:
             raise QuotaExceeded
-        if left and (left < written or self._answers()):
+        if left and (left < written or self.answers()):
             raise Stalled
 
     @property
     def _refused(self) -> bool:
         """Whether a record or a topic was refused since the transaction began."""
         return bool(self._errors or self.client_log.denied)
-
-    def _answers(self) -> bool:
-        try:
-            return bool(self._producer.list_topics(NO_TOPIC, timeout=ANSWER_LIMIT).brokers)
-        except KafkaException:
-            return False
 
     def _send_offsets(self, offsets: list[TopicPartition], metadata: Any) -> None:
         self.sent_offsets = True

@@ -2,8 +2,10 @@
 
 - It is *overtaken*: it takes part in no further rebalance (`membership.py`).
 - It is *unknown*: the group has put it out. It has learned that, but neither gives its partitions up nor joins again.
+- It is *cut off*: it knows no broker any more, while the cluster answers others (`kafka/cut_off.py`).
 
-Both come of rebalances, which are everyday events: a new client replaces it within the process.
+These come of rebalances and of brokers that restart, which are everyday events: a new client replaces it within the
+process.
 
 - It is *deaf* to a partition: there is something to read, and nothing comes. A topic that is deleted and created again
   begins with a leader epoch of 0. A client that knows a higher one of the topic before takes all that the cluster says
@@ -49,6 +51,7 @@ class Useless(StrEnum):
 
     OVERTAKEN = "overtaken"
     UNKNOWN = "unknown"
+    CUT_OFF = "cut-off"
 
 
 class ClientWatch:
@@ -71,13 +74,17 @@ class ClientWatch:
         """Note that for want of room nothing is fetched."""
         self._choked = True
 
-    def look(self, consumer: Consumer, assignment: Assignment, now: float) -> Useless | None:
+    def look(
+        self, consumer: Consumer, assignment: Assignment, now: float, *, is_cut_off: bool = False
+    ) -> Useless | None:
         """Return why the client must be replaced, which is logged; None if it need not be.
 
         Call this in each turn of the looks. `now`: steady seconds.
         """
         owned_partitions = list(assignment.owned_partitions.values())
-        if assignment.in_group and self._is_outside(consumer, owned_partitions):
+        if is_cut_off:
+            why = Useless.CUT_OFF
+        elif assignment.in_group and self._is_outside(consumer, owned_partitions):
             why = Useless.UNKNOWN
         elif assignment.group.overtaken and self._rest.is_over(now):
             why = Useless.OVERTAKEN
@@ -119,6 +126,8 @@ TEXTS = {
     "no further rebalance: the group is joined anew, with a new client (it has %s)",
     Useless.UNKNOWN: "the group does not know this member any more, and its client does not join again: all is "
     "dropped, and the group is joined anew, with a new client (it had %s)",
+    Useless.CUT_OFF: "this client reaches no broker any more, while Kafka answers others: all is dropped, and a new "
+    "client reads on (it had %s)",
 }
 
 

@@ -26,6 +26,7 @@ from reconsume.sidecar.kafka.consumer.listeners import RecordListener
 from reconsume.sidecar.kafka.consumer.looks import Looks, named
 from reconsume.sidecar.kafka.consumer.lost_positions import lost_positions
 from reconsume.sidecar.kafka.consumer.owned_partition import with_edges
+from reconsume.sidecar.kafka.cut_off import CutOffWatch
 from reconsume.sidecar.kafka.messages import Reading
 from reconsume.sidecar.kafka.restart_cause import AskRestart, no_restart
 
@@ -72,6 +73,7 @@ class LaneClient:
         self.consumer: Consumer | None = None
         self._config = dict(config)
         self._credentials = unchanging() if credentials is None else credentials
+        self._cut_off_watch = CutOffWatch()
 
     def make(self, stopping: threading.Event, each_try: Callable[[], None]) -> Consumer | None:
         """Make a client with the newest credentials, and return it; None if a stop comes first."""
@@ -86,6 +88,13 @@ class LaneClient:
         """Take newer credentials although there is no client: others wait until each client has them."""
         if self._credentials.due:
             self._credentials.adopt(self._config)
+
+    def is_cut_off(self, *, is_answered: bool) -> bool:
+        """Return whether the client has lost the cluster for good (`CutOffWatch`). `is_answered`: by other requests."""
+        if is_answered or self.consumer is None:
+            self._cut_off_watch.heard()
+            return False
+        return self._cut_off_watch.look([self.consumer], self._credentials.newest(self._config))
 
     def fetch_whole(self) -> None:
         """Have the next client fetch more at a time."""
@@ -259,10 +268,12 @@ class ConsumerThread(ContextThread):
         self.assignment.take_up_recreated(consumer, self.looks.ask(logs, owned_partitions, now))
         if begins:
             self.client_watch.look_for_deaf(self.assignment, self.looks.answered)
-        return self.client_watch.look(consumer, self.assignment, now)
+        is_cut_off = begins and self._client.is_cut_off(is_answered=bool(self.looks.answered))
+        return self.client_watch.look(consumer, self.assignment, now, is_cut_off=is_cut_off)
 
     def _replace_client(self, why: Useless) -> None:
-        if why is Useless.UNKNOWN:  # nothing of what is under way can be committed, and others may have it
+        # Nothing of what is under way can be committed, and others may have it.
+        if why is not Useless.OVERTAKEN and self.assignment.in_group:
             self.assignment.abandon()
             self._close()
         self._begin_anew()

@@ -26,6 +26,7 @@ from tests.integration.kafka.test_consumer import SECONDS, Keeper
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker, embedded
 from tests.support.kafka.topic_io import Out, create_topic, delete_topics, produce
+from tests.support.sidecar.scene import Proxied, proxied_kafka
 
 OFTEN = 0.9
 """Seconds between two looks at the ends."""
@@ -40,6 +41,13 @@ QUICK = 500
 def own_kafka() -> Iterator[EmbeddedKafka]:
     with embedded() as kafka:
         yield kafka
+
+
+@pytest.fixture
+def own_proxied() -> Iterator[Proxied]:
+    with proxied_kafka() as proxied:
+        yield proxied
+        assert proxied.proxy.problems == []
 
 
 @pytest.fixture
@@ -109,6 +117,36 @@ def test_a_client_that_is_deaf_to_a_recreated_topic_asks_for_a_restart_and_a_new
     stop(thread)
     started(stack, bootstrap, "billing", "orders", keeper)
     until(lambda: news(keeper) == list(range(after)), LATER, "the second topic is read")
+
+
+def test_a_client_that_is_told_of_no_broker_while_its_connection_ends_is_replaced_and_reads_on(
+    own_proxied: Proxied, stack: ExitStack
+) -> None:
+    """Of a node that stops, one client in fifty read nothing any more, until its pod was started anew."""
+    bootstrap, proxy, keeper = own_proxied.kafka.bootstrap, own_proxied.proxy, Keeper()
+    create_topic(bootstrap, "orders", 1)
+    thread = started(stack, proxy.address, "billing", "orders", keeper)
+    produce(bootstrap, "orders", [b"old"])
+    until(lambda: keeper.offsets() == [0], SECONDS, "the first record is read")
+    with proxy.brokers_forgotten("test"):
+        until(lambda: thread.assignment.rebalances["lost"] == 1, SECONDS, "the group is lost")
+    produce(bootstrap, "orders", [b"new"])
+    until(lambda: news(keeper) == [1], LATER, "it is read by another client")
+    assert thread.client_watch.replaced == {Useless.CUT_OFF: 1}
+
+
+def test_an_outage_replaces_no_client(own_kafka: EmbeddedKafka, stack: ExitStack) -> None:
+    keeper = Keeper()
+    create_topic(own_kafka.bootstrap, "orders", 1)
+    thread = started(stack, own_kafka.bootstrap, "billing", "orders", keeper)
+    produce(own_kafka.bootstrap, "orders", [b"old"])
+    until(lambda: keeper.offsets() == [0], SECONDS, "the first record is read")
+    own_kafka.node(0).kill()  # a clean stop could cut the client off
+    until(lambda: thread.assignment.rebalances["lost"] == 1, SECONDS, "the group is lost")
+    own_kafka.node(0).start()
+    produce(own_kafka.bootstrap, "orders", [b"new"])
+    until(lambda: news(keeper) == [1], LATER, "it is read by the same client")
+    assert thread.client_watch.replaced == {}
 
 
 def news(keeper: Keeper) -> list[int]:

@@ -17,10 +17,13 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 from reconsume.sidecar.dev.stop_listening import stop_listening
 from tests.support.kafka.packet_loss import lose_packets
-from tests.support.kafka.proxy_rules import Fate, Late, Moment, Passing, Rule, parse
+from tests.support.kafka.proxy_frames import without_brokers
+from tests.support.kafka.proxy_rules import Api, Fate, Late, Moment, Passing, Request, Rule, parse
 
 HOST = "127.0.0.1"
 R = TypeVar("R", bound=Rule)
+CLOSED = 1
+"""A port at which nobody listens."""
 FRAME = struct.Struct(">i")
 START_SECONDS = 30.0
 Handle: TypeAlias = Callable[[bytes, "Connection", bool], Awaitable[Fate]]
@@ -110,6 +113,25 @@ class KafkaProxy:
             yield
         finally:
             self._now(self._lose(lossy=False))
+
+    @contextmanager
+    def brokers_forgotten(self, client: str) -> Iterator[None]:
+        """Cut off clients whose id contains `client`, as a node may that stops: its last answer names no broker.
+
+        Nobody can connect meanwhile. A client of librdkafka (2.16) then has no broker left, for ever.
+        """
+        port, endless = self._target, 10**9
+
+        def leave(_request: Request) -> None:
+            self._target = CLOSED
+
+        self.add(Rule(Api.METADATA, client, Moment.ANSWERED, times=endless, instead=without_brokers))
+        self.add(Rule(Api.METADATA, client, Moment.DONE, leave, times=endless, fate=Fate.CUT))
+        try:
+            yield
+        finally:
+            self.clear()
+            self._target = port
 
     def _now(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS)
@@ -205,11 +227,11 @@ class KafkaProxy:
         fate = await passing.at(Moment.ANSWERED)
         if fate is Fate.PASS and not silenced:
             try:
-                await write(connection.client, frame)
+                await write(connection.client, passing.rewritten(frame))
             except ConnectionError:
                 if not connection.keeps:
                     raise
-            await passing.at(Moment.DONE)
+            fate = await passing.at(Moment.DONE)
         if passing.late is not None:
             passing.late.hear(frame)
         return fate

@@ -20,6 +20,7 @@ class Api(IntEnum):
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
+    METADATA = 3
     JOIN_GROUP = 11
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
@@ -132,6 +133,8 @@ class Rule:
     """Which of these requests count."""
     gate: Gate | None = None
     """Where it waits, after `action`, until the gate is open."""
+    instead: Callable[[Request, bytes], bytes] | None = None
+    """Returns what the client gets instead of the broker's response, which begins with the correlation id."""
     behind: Late | None = None
     """A kept request that the broker gets, and answers if it still can, before this one goes on."""
     fired: threading.Event = field(default_factory=threading.Event)
@@ -224,6 +227,12 @@ class Passing(NamedTuple):
         """Let the rules of this moment act; the gravest fate counts."""
         fates = [await rule.act(self.request) for rule in self.rules if rule.moment is moment]
         return next((fate for fate in GRAVEST if fate in fates), Fate.PASS)
+
+    def rewritten(self, response: bytes) -> bytes:
+        """The response that the client gets."""
+        for rule in self.rules:
+            response = response if rule.instead is None else rule.instead(self.request, response)
+        return response
 
     @property
     def late(self) -> Late | None:

@@ -49,10 +49,10 @@ class Watched:
         self.ends: dict[Partition, int] = {MINE: end}
         self.now = 1_000.0
 
-    def look(self) -> Useless | None:
+    def look(self, *, is_cut_off: bool = False) -> Useless | None:
         """One look, ten seconds later, at the client as a member."""
         self.now += LOOK_EVERY
-        return self.watch.look(cast("Consumer", self.client), self.assignment, self.now)
+        return self.watch.look(cast("Consumer", self.client), self.assignment, self.now, is_cut_off=is_cut_off)
 
     def listen(self) -> list[Partition]:
         """One look, ten seconds later, at a client of which all was taken that it had fetched: to what it is deaf."""
@@ -204,3 +204,9 @@ def test_clients_that_are_overtaken_again_and_again_are_replaced_ever_more_seldo
     watched.now += CALM
     assert watched.looks() == 0
     assert watched.looks(int(REST / LOOK_EVERY) + 1) is not None, "the rests begin again"
+
+
+def test_a_client_that_is_cut_off_is_replaced_each_time() -> None:
+    watched = Watched()
+    assert [watched.look(is_cut_off=True) for _ in range(2)] == [Useless.CUT_OFF] * 2
+    assert watched.watch.replaced == {Useless.CUT_OFF: 2}
