@@ -134,6 +134,8 @@ class Heartbeat:
         """`urgent`, as it was published last."""
         self._asked = False
         """Whether another instance waits for a heartbeat behind its own."""
+        self._is_unreached = False
+        """Whether the producer has reached no broker in time: it may have lost the cluster (`kafka/cut_off.py`)."""
 
     @property
     def clients(self) -> list[Producer]:
@@ -142,7 +144,7 @@ class Heartbeat:
 
     def renew(self) -> None:
         """Publish everything again, by a new producer with the newest credentials."""
-        self._producer, self._told_at = None, -TELL_EVERY
+        self._producer, self._told_at, self._is_unreached = None, -TELL_EVERY, False
 
     def tell(self) -> None:
         """Publish the heartbeat, unless it was just published. Raises KafkaException.
@@ -156,6 +158,9 @@ class Heartbeat:
         if self._producer is None:
             return
         self._producer.poll(0)
+        if self._is_unreached:
+            self.renew()
+            return
         if not there:
             return
         if self._own.urgent() != self._soon:
@@ -222,6 +227,7 @@ class Heartbeat:
     def _write(self, producer: Producer, value: bytes | None, key: bytes | None = None) -> None:
         def landed(error: KafkaError | None, _message: Message) -> None:
             if error is not None:
+                self._is_unreached |= error.code() == KafkaError._MSG_TIMED_OUT
                 self._say(f"this instance's subscription cannot be published: {error.str()}")
 
         try:

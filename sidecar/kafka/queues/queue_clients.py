@@ -9,7 +9,9 @@ what was read or written last soon: a cache keeps these (`RecentRecords`), which
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.clients import ClientCredentials, new_client
+from reconsume.sidecar.kafka.cut_off import CutOffWatch
 from reconsume.sidecar.kafka.scan import next_messages
 from reconsume.sidecar.observability.thread_watch import StopRequest
 
@@ -27,6 +30,10 @@ AHEAD = 100
 DOUBTS = 2
 """How often a record must not be where it lay before it counts as gone: what was fetched for another offset may arrive
 late."""
+LOOK_EVERY = 10.0
+"""Seconds between two looks whether Kafka answers the clients (`CutOffWatch`)."""
+
+_LOG = logging.getLogger("reconsume.queues")
 
 
 class RecentRecords:
@@ -186,13 +193,16 @@ class QueueClients:
         self.following: Consumer
         self.reader: Consumer
         self.last_error = ""
+        self._cut_off_watch = CutOffWatch()
+        self._look_at = 0.0
+        """When Kafka is asked next whether it answers them (monotonic seconds)."""
 
     def are_ready(self, begin: Callable[[], None]) -> bool:
-        """Make the clients if there are none, or others are to be made of newer credentials; False: a stop came.
+        """Make the clients if there are none, or others are needed (newer credentials, or one that is cut off).
 
-        `begin` is called once others were made, which read nothing yet.
+        Return False if a stop came. `begin` is called once others were made, which read nothing yet.
         """
-        if self._has_both and self._credentials.apply_to(self.following, self.reader):
+        if self._has_both and self._credentials.apply_to(self.following, self.reader) and not self._are_cut_off():
             return True
         self.drop()
         made = new_client(Consumer, self._config, self._credentials, self._stopping)
@@ -202,8 +212,20 @@ class QueueClients:
             close_client(made)
             return False
         self.following, self.reader, self._has_both = made, reader, True
+        self._look_at = time.monotonic() + LOOK_EVERY
         begin()
         return True
+
+    def _are_cut_off(self) -> bool:
+        """Look now and then whether one of the clients has lost the cluster for good; log it."""
+        if time.monotonic() < self._look_at:
+            return False
+        is_cut_off = self._cut_off_watch.look([self.following, self.reader], self._credentials.newest(self._config))
+        self._look_at = time.monotonic() + LOOK_EVERY
+        if is_cut_off:
+            text = "a client that reads queues reaches no broker any more, while Kafka answers others: new ones read on"
+            _LOG.warning(text, extra={"event": "client-replaced", "why": "cut-off"})
+        return is_cut_off
 
     def keep_up(self) -> None:
         """Take newer credentials although nothing is read: what was made of former ones ends, and the clients of others

@@ -109,3 +109,17 @@ def test_new_keys_make_it_tell_all_again(pod: Pod) -> None:
     presence.tell()
     presence.take_back()
     until(lambda: pod.told() == [PaceTold("open", 1)] * 2 + ["gone"], SECONDS, "it is told again")
+
+
+def test_a_producer_that_reaches_no_broker_in_time_is_replaced() -> None:
+    """It may have lost the cluster for good (`kafka/cut_off.py`)."""
+    said = list[str]()
+    writer = teller_config({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, "t") | {"message.timeout.ms": 300}
+    own = InstanceInfo("pod-0", SubscriptionRecord({"orders": "*"}, 0))
+    presence = Heartbeat(writer, unchanging(), "policy", own, said.append)
+    presence.tell()
+    (first,) = presence.clients
+    until(lambda: presence.turn(there=True) or presence.clients == [], SECONDS, "it is given up")
+    presence.tell()
+    assert presence.clients not in ([], [first])
+    assert len(said) == 1

@@ -8,21 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from typing import cast
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
+from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
-from reconsume.sidecar.kafka.client_config import consumer_config
+from reconsume.sidecar.kafka.client_config import consumer_config, view_config, whole_fetches
+from reconsume.sidecar.kafka.clients import CredentialRegistry, answers
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.client_watch import Useless
 from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
+from reconsume.sidecar.kafka.consumer.listeners import QueueListener
 from reconsume.sidecar.kafka.consumer.looks import Looks
+from reconsume.sidecar.kafka.queues import queue_clients
+from reconsume.sidecar.kafka.queues.queue_thread import QueueHelp, QueueThread
 from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
 from tests.conftest import MakeTopic
 from tests.integration.kafka.test_consumer import SECONDS, Keeper
+from tests.sim.ladder_rig import rules
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker, embedded
 from tests.support.kafka.topic_io import Out, create_topic, delete_topics, produce
@@ -133,6 +140,58 @@ def test_a_client_that_is_told_of_no_broker_while_its_connection_ends_is_replace
     produce(bootstrap, "orders", [b"new"])
     until(lambda: news(keeper) == [1], LATER, "it is read by another client")
     assert thread.client_watch.replaced == {Useless.CUT_OFF: 1}
+
+
+class Queue:
+    """Hears of one queue."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.handed: list[int] = []
+        self.fetched: list[int] = []
+
+    def queue_opened(self, _grant: AssignedPartition) -> None:
+        self.is_open = True
+
+    def queue_read(self, run: FetchedRecords, _caught_up: bool) -> None:
+        self.handed += [record.offset for record in run.records]
+
+    def queue_fetched(self, _queue: Partition, _epoch: int, offset: int, record: Record | None) -> None:
+        self.fetched += [offset] if record is not None else []
+
+    def queue_absent(self, _queue: Partition, _epoch: int) -> None:
+        """An outage says nothing about what exists."""
+
+    dropped = queue_cut = queue_absent
+
+    def queue_full(self) -> bool:
+        return False
+
+
+def test_clients_that_read_queues_are_replaced_once_they_know_no_broker(
+    own_proxied: Proxied, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_clients, "LOOK_EVERY", OFTEN)
+    bootstrap, proxy, queue, policy = own_proxied.kafka.bootstrap, own_proxied.proxy, Queue(), rules()
+    create_topic(bootstrap, "queue", 1, {"message.timestamp.type": "LogAppendTime"})
+    config = whole_fetches(view_config({"bootstrap.servers": proxy.address}, "billing", "test"))
+    config |= {"topic.metadata.refresh.interval.ms": QUICK, "metadata.max.age.ms": 2 * QUICK}
+    ask = QueueHelp(lambda: policy, lambda _: frozenset())
+    thread = QueueThread(config, cast("QueueListener", queue), CredentialRegistry(), 0, ask)
+    thread.start()
+    stack.callback(thread.join, SECONDS)
+    stack.callback(thread.stop)
+    thread.open(Partition("queue", 0), 1)
+    produce(bootstrap, "queue", [b"old"])
+    until(lambda: queue.handed == [0], SECONDS, "the first record is read")
+    with proxy.brokers_forgotten("test"):
+        clients = thread._clients.following, thread._clients.reader
+        until(lambda: not any(map(answers, clients)), SECONDS, "both are cut off")
+    produce(bootstrap, "queue", [b"new"])
+    until(lambda: queue.handed == [0, 1], LATER, "it is read by another client")
+    thread.fetch(Partition("queue", 0), 1, 0)
+    until(lambda: queue.fetched == [0], LATER, "it is read again by another client")
+    assert (thread._clients.following, thread._clients.reader) != clients
 
 
 def test_an_outage_replaces_no_client(own_kafka: EmbeddedKafka, stack: ExitStack) -> None:

@@ -43,7 +43,7 @@ class Kafka:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         error = None if self.size else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
         parts = {number: SimpleNamespace(leader=0) for number in range(self.size)}
-        return SimpleNamespace(topics={topic: SimpleNamespace(error=error, partitions=parts)})
+        return SimpleNamespace(brokers=[0], topics={topic: SimpleNamespace(error=error, partitions=parts)})
 
     def missing(self, wanted: frozenset[str]) -> frozenset[str] | None:
         """Which of these topics do not exist, as another client hears it."""
