@@ -116,9 +116,10 @@ def code_of(error: KafkaException) -> int:
     return code
 
 
-def sentence_of(error: KafkaException) -> str:
+def sentence_of(error: KafkaException | KafkaError) -> str:
     """Return the text of the broker's or the client's error, on one line."""
-    return text_without_secrets(" ".join(str(error.args[0].str()).split()))
+    cause = error.args[0] if isinstance(error, KafkaException) else error
+    return text_without_secrets(" ".join(str(cause.str()).split()))
 
 
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED})

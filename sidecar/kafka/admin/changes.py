@@ -94,18 +94,7 @@ class TopicAdmin:
         return self._results(futures, CreateState.GROWN)
 
     def _results(self, futures: Mapping[str, Future[Any]], done: CreateState) -> tuple[CreateResult, ...]:
-        results = []
-        for name, future in futures.items():
-            try:
-                self._connection.answer(future, 2 * ANSWER_SECONDS)
-            except KafkaException as error:
-                if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
-                    results.append(CreateResult(name, CreateState.EXISTS))
-                else:
-                    results.append(CreateResult(name, CreateState.FAILED, sentence_of(error)))
-            else:
-                results.append(CreateResult(name, done))
-        return tuple(results)
+        return tuple(_created(name, error, done) for name, error in self._connection.errors_of(futures).items())
 
     def delete(self, names: Sequence[str]) -> dict[str, str]:
         """Delete topics. Return the broker's reason for each that it refuses; empty for one that is gone."""
@@ -124,14 +113,10 @@ class TopicAdmin:
         return self._refusals(futures, KafkaError.GROUP_ID_NOT_FOUND)
 
     def _refusals(self, futures: Mapping[str, Future[Any]], gone: int) -> dict[str, str]:
-        refused = dict.fromkeys(futures, "")
-        for name, future in futures.items():
-            try:
-                self._connection.answer(future, 2 * ANSWER_SECONDS)
-            except KafkaException as error:
-                if code_of(error) != gone:
-                    refused[name] = sentence_of(error)
-        return refused
+        errors = self._connection.errors_of(futures)
+        return {
+            name: "" if error is None or error.code() == gone else sentence_of(error) for name, error in errors.items()
+        }
 
     def _await_listed(self, created: Collection[str]) -> None:
         until = time.monotonic() + LISTED_WITHIN
@@ -151,14 +136,17 @@ class TopicAdmin:
     def delete_records(self, before: Mapping[PartitionName, int]) -> dict[PartitionName, str]:
         """Delete all records below an offset of each partition. Return the broker's reasons where it refuses."""
         topic_partitions = [TopicPartition(*partition, offset) for partition, offset in before.items()]
-        refused: dict[PartitionName, str] = {}
         futures = self._connection.client.delete_records(topic_partitions, request_timeout=2 * ANSWER_SECONDS)
-        for partition, future in futures.items():
-            try:
-                self._connection.answer(future, 2 * ANSWER_SECONDS)
-            except KafkaException as error:
-                refused[partition.topic, partition.partition] = sentence_of(error)
-        return refused
+        errors = self._connection.errors_of(futures)
+        return {(one.topic, one.partition): sentence_of(error) for one, error in errors.items() if error is not None}
+
+
+def _created(name: str, error: KafkaError | None, done: CreateState) -> CreateResult:
+    if error is None:
+        return CreateResult(name, done)
+    if error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+        return CreateResult(name, CreateState.EXISTS)
+    return CreateResult(name, CreateState.FAILED, sentence_of(error))
 
 
 ANY_HOST = "*"
@@ -217,7 +205,7 @@ class Acls:
         except KafkaException as error:
             hidden = code_of(error) in (KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.SECURITY_DISABLED)
             failure = HiddenRulesError if hidden else BrokerError
-            raise failure(f"the access rules cannot be read: {self._why(error)}") from error
+            raise failure(f"the access rules cannot be read: {self._why(error.args[0])}") from error
         return tuple(rule_of(binding) for binding in bindings if binding.restype in KINDS)
 
     def _expect_to_see(self) -> None:
@@ -237,34 +225,22 @@ class Acls:
         if not wanted:
             return {}
         futures = self._connection.client.create_acls(list(wanted), request_timeout=ANSWER_SECONDS)
-        results: dict[Permission, str] = {}
-        for binding, future in futures.items():
-            try:
-                self._connection.answer(future)
-            except KafkaException as error:
-                results[wanted[binding]] = self._why(error)
-            else:
-                results[wanted[binding]] = ""
-        return results
+        errors = self._connection.errors_of(futures)
+        return {wanted[binding]: "" if error is None else self._why(error) for binding, error in errors.items()}
 
     def delete(self, rules: Sequence[Rule]) -> dict[Rule, str]:
         """Delete exactly these rules. Return for each the broker's reason for a refusal; empty if it is gone."""
         filters = {filter_of(rule): rule for rule in rules}
         if not filters:
             return {}
-        results = dict.fromkeys(rules, "")
         futures = self._connection.client.delete_acls(list(filters), request_timeout=ANSWER_SECONDS)
-        for rule_filter, future in futures.items():
-            try:
-                self._connection.answer(future)
-            except KafkaException as error:
-                results[filters[rule_filter]] = self._why(error)
-        return results
+        errors = self._connection.errors_of(futures)
+        return {filters[one]: "" if error is None else self._why(error) for one, error in errors.items()}
 
-    def _why(self, error: KafkaException) -> str:
-        if code_of(error) in SILENT:
+    def _why(self, error: KafkaError) -> str:
+        if error.code() in SILENT:
             return self._connection.silence()
-        match code_of(error):
+        match error.code():
             case KafkaError.SECURITY_DISABLED:
                 return "the cluster has no authorizer: everybody may do everything"
             case KafkaError.CLUSTER_AUTHORIZATION_FAILED:

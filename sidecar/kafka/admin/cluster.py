@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     OffsetSpec,
     ResourceType,
@@ -121,6 +122,18 @@ class Connection:
         # A copy: the future's own error, once raised, would hold the future and these frames in a cycle.
         raise KafkaException(*failure.args) if isinstance(failure, KafkaException) else RuntimeError(repr(failure))
 
+    def errors_of(self, futures: Mapping[K, Future[Any]]) -> dict[K, KafkaError | None]:
+        """Return the error of each request that is refused, None for each that was carried out."""
+        errors = dict[K, KafkaError | None]()
+        for key, future in futures.items():
+            try:
+                self.answer(future, 2 * ANSWER_SECONDS)
+            except KafkaException as failure:
+                errors[key] = failure.args[0]
+            else:
+                errors[key] = None
+        return errors
+
     def fault(self, what: str, error: KafkaException) -> BrokerError:
         """Return the exception to raise for a request that failed."""
         if code_of(error) in DENIED:
@@ -192,21 +205,21 @@ class Cluster(Connection):
 
     def topic_names(self) -> frozenset[str]:
         """Return the names of all topics that this user may see."""
-        try:
-            return frozenset(self.client.list_topics(timeout=ANSWER_SECONDS).topics)
-        except KafkaException as error:
-            raise self.fault("the list of topics", error) from error
+        return frozenset(self._listing("the list of topics").topics)
 
     def partitions_by_topic(self) -> dict[str, list[PartitionName]]:
         """Return the partitions that have a leader, of every topic that this user may see."""
-        try:
-            topics = self.client.list_topics(timeout=ANSWER_SECONDS).topics
-        except KafkaException as error:
-            raise self.fault("the list of topics", error) from error
         return {
             name: [(name, number) for number, one in sorted(topic.partitions.items()) if one.leader >= 0]
-            for name, topic in topics.items()
+            for name, topic in self._listing("the list of topics").topics.items()
         }
+
+    def _listing(self, what: str) -> ClusterMetadata:
+        """Return all topics and brokers. Raises BrokerError, which names `what` was asked for."""
+        try:
+            return self.client.list_topics(timeout=ANSWER_SECONDS)
+        except KafkaException as error:
+            raise self.fault(what, error) from error
 
     def existing(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return the topics that exist, without their settings, which a sidecar's own user may not see.
@@ -239,10 +252,7 @@ class Cluster(Connection):
 
     def broker_configs(self) -> list[Mapping[str, str]]:
         """Return each broker's settings, where this user may see them."""
-        try:
-            brokers = self.client.list_topics(timeout=ANSWER_SECONDS).brokers
-        except KafkaException as error:
-            raise self.fault("the list of brokers", error) from error
+        brokers = self._listing("the list of brokers").brokers
         return list(self._configs(ResourceType.BROKER, map(str, brokers), DENIED | ABSENT).values())
 
     def offset_retention(self) -> int:
