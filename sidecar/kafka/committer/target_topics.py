@@ -271,10 +271,8 @@ class TargetTopics:
         warn: Callable[[str, str, str], None],
         outputs: KnownOutputs | None = None,
     ) -> None:
-        self.partitions: dict[str, int] = {}
-        """The number of partitions of each topic that a record was written to, by the last look at it."""
         self.refusing = RefusingPartitions()
-        """The target partitions that refuse records."""
+        """The target partitions, and which of them refuse records."""
         self.denied = RefusingTopics()
         """The target topics that exist and refuse records."""
         self._look_up, self.warn, self._outputs = look_up, warn, outputs
@@ -283,25 +281,30 @@ class TargetTopics:
         self._absent: Set[str] = frozenset()
         """The topics that did not exist at the last look at them."""
 
+    @property
+    def partitions(self) -> Mapping[str, int]:
+        """The number of partitions of each target topic, by the last look at it."""
+        return {topic: len(states) for topic, states in self.refusing.known.items()}
+
     def look_up_unlisted(self, entries: Sequence[SettledRecord]) -> bool:
         """Ask Kafka for the topics of these entries' copies that are not known yet; return whether some still are not.
 
         Nothing can be written to those yet. Topics of outputs are never asked for: their service chose the names.
         """
         wanted = _topics_of_copies(entries)
-        if wanted <= self.partitions.keys() | self._absent:
+        if wanted <= self.refusing.known.keys() | self._absent:
             return False
         self.refresh_topics(wanted)
-        return not wanted <= self.partitions.keys() | self._absent
+        return not wanted <= self.refusing.known.keys() | self._absent
 
     def look_up_missing(self, wanted: Set[str]) -> Set[str]:
         """Ask Kafka for the wanted topics that are not known to exist; return and name those that are missing.
 
         A transaction with them would only wait and fail.
         """
-        if wanted <= self.partitions.keys():
+        if wanted <= self.refusing.known.keys():
             return frozenset()
-        self.refresh_topics(wanted - self.partitions.keys())
+        self.refresh_topics(wanted - self.refusing.known.keys())
         missing = wanted & self._absent
         if missing - self._named:  # one warning for each topic, not at every try
             self.warn(
@@ -309,7 +312,7 @@ class TargetTopics:
                 "records wait for topics that are missing, or not for this user to see: %s",
                 ", ".join(sorted(missing)),
             )
-        self._named = (self._named | missing) - self.partitions.keys()
+        self._named = (self._named | missing) - self.refusing.known.keys()
         return missing
 
     def refresh_topics(self, names: Set[str] = frozenset(), *, at_once: bool = False) -> None:
@@ -323,7 +326,7 @@ class TargetTopics:
         asked = names | self.refusing.topics
         outputs = {name for name in asked if self._outputs is not None and self._outputs.allowed.allows(name)}
         wanted, states = asked - outputs, self._output_states()
-        known = self.partitions.keys() | self._absent
+        known = self.refusing.known.keys() | self._absent
         targets = self._look_up([*sorted(wanted - known), *sorted(wanted & known)])
         if targets is None:
             return
@@ -331,9 +334,6 @@ class TargetTopics:
         if unknown := wanted - known - targets.states.keys() - targets.absent:
             self.warn("topics-unlisted", "Kafka does not tell of the topics yet: %s", ", ".join(sorted(unknown)))
         self._absent = (self._absent - targets.states.keys()) | targets.absent
-        self.partitions |= {name: len(states) for name, states in targets.states.items()}
-        for name in targets.absent:
-            self.partitions.pop(name, None)
         absent_topics = targets.absent | (outputs - states.keys())
         self.refusing.looked({**self.refusing.known, **targets.states, **states}, absent_topics)
 
@@ -380,11 +380,11 @@ class TargetTopics:
         which is theirs alone."""
         topic, number = notes[0].topic, notes[0].spread
         if self.partitions.get(topic, 0) <= number:
-            is_known = topic in self.partitions or topic in self._absent
+            is_known = topic in self.refusing.known or topic in self._absent
             self.refresh_topics({topic}, at_once=not is_known)
         if topic in self._absent:
             return f"topic {topic} is {ABSENT}"
-        if topic not in self.partitions:
+        if topic not in self.refusing.known:
             return f"Kafka does not tell of topic {topic} yet"
         if self.partitions[topic] <= number:
             return f"topic {topic} has no partition {number}: `{hint('topics apply')}` adds it"
@@ -398,7 +398,6 @@ class TargetTopics:
         outputs = [(entry, copy) for entry in entries if entry.outputs for copy in entry.output_writes]
         states = self._output_states() if outputs else {}
         existing = {copy.topic: states[copy.topic] for _, copy in outputs if copy.topic in states}
-        self.partitions |= {topic: len(partitions) for topic, partitions in existing.items()}
         self.refusing.known |= existing
         for entry, copy in outputs:
             if copy.topic not in existing:
@@ -411,7 +410,8 @@ class TargetTopics:
 
     def _lacks_partition(self, copy: Copy) -> bool:
         """Return whether an exact copy is for a partition that its topic does not have."""
-        return copy.spread >= self.partitions.get(copy.topic, copy.spread + 1)
+        states = self.refusing.known.get(copy.topic)
+        return states is not None and copy.spread >= len(states)
 
     def refused(self, refusals: Iterable[Refusal]) -> None:
         """Take in why a transaction was aborted.
@@ -426,7 +426,7 @@ class TargetTopics:
         for (about, where), reason in abouts.items():
             if about == "partition":
                 self.refusing.refuse(where)
-            elif about == "topic" and where in self.partitions:
+            elif about == "topic" and where in self.refusing.known:
                 self.denied.refuse(where, reason)
 
 
