@@ -9,7 +9,7 @@ of Kafka's Java client, and logins that our client has not, are named first, wit
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,23 +81,21 @@ FOREIGN: Mapping[str, str] = {
 SASL = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
-def foreign_faults(given: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each property that belongs to another client, and for a login that cannot work here."""
-    for name in given:
-        if name in FOREIGN:
-            yield f"kafka.{name}: {FOREIGN[name]}"
+def foreign_faults(given: Mapping[str, str]) -> dict[str, str]:
+    """Return a sentence for each property that belongs to another client, and for a login that cannot work here, by the
+    property."""
+    faults = {name: FOREIGN[name] for name in given if name in FOREIGN}
     name = "sasl.mechanisms" if "sasl.mechanisms" in given else "sasl.mechanism"
-    mechanism = given.get(name, "").upper()
+    mechanism, is_sasl = given.get(name, "").upper(), given.get("security.protocol", "").upper() in SASL
     if mechanism.startswith("AWS_MSK_IAM"):
-        yield f"kafka.{name}: {IAM}"
+        faults[name] = IAM
     elif mechanism == "GSSAPI":
-        yield f"kafka.{name}: {KERBEROS}"
-    elif given.get("security.protocol", "").upper() not in SASL:
-        return
-    elif not mechanism:
-        yield f"kafka.{name}: {NO_MECHANISM}"
-    elif mechanism == "OAUTHBEARER" and not _has_tokens(given):
-        yield f"kafka.sasl.oauthbearer.method: {TOKEN}"
+        faults[name] = KERBEROS
+    elif is_sasl and not mechanism:
+        faults[name] = NO_MECHANISM
+    elif is_sasl and mechanism == "OAUTHBEARER" and not _has_tokens(given):
+        faults["sasl.oauthbearer.method"] = TOKEN
+    return {name: f"kafka.{name}: {fault}" for name, fault in faults.items()}
 
 
 def _has_tokens(given: Mapping[str, str]) -> bool:
@@ -148,17 +146,20 @@ def client_faults(kafka: Mapping[str, str]) -> tuple[str, ...]:
     Connects to no broker. Raises ConfigError if a file of a secret cannot be read.
     """
     given = dict(kafka)
-    faults = tuple(foreign_faults(given))
-    alone = property_faults({name: value for name, value in given.items() if not _is_named(name, faults)})
-    return faults + alone if faults or alone else (*_together(given), *_heartbeats(kafka))
+    foreign = foreign_faults(given)
+    faults = (*foreign.values(), *property_faults(_without(given, foreign)))
+    return faults or (*_together(given), *_heartbeats(kafka))
 
 
 def single_faults(properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return a sentence for each property that is not librdkafka's, or whose value it refuses, whatever others there
     are. Connects to no broker."""
-    foreign = tuple(foreign_faults(dict(properties)))
-    named = tuple(fault for fault in foreign if any(_is_named(name, (fault,)) for name in properties))
-    return named + property_faults({name: value for name, value in properties.items() if not _is_named(name, named)})
+    foreign = {name: fault for name, fault in foreign_faults(properties).items() if name in properties}
+    return (*foreign.values(), *property_faults(_without(properties, foreign)))
+
+
+def _without(properties: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name not in names}
 
 
 def property_faults(properties: Mapping[str, str]) -> tuple[str, ...]:
@@ -208,10 +209,6 @@ def _masked(text: str, given: Mapping[str, str]) -> str:
         if value and is_secret((name,)):
             text = text.replace(value, MASK)
     return text
-
-
-def _is_named(name: str, faults: tuple[str, ...]) -> bool:
-    return any(fault.startswith(f"kafka.{name}:") for fault in faults)
 
 
 def absent_files(kafka: Kafka) -> dict[str, Path]:
