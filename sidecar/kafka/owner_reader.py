@@ -22,15 +22,14 @@ from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
 from reconsume.sidecar.background import ContextThread
 from reconsume.sidecar.core.ports import ScannedRange
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.errors import BrokerError, ConfigError
-from reconsume.sidecar.kafka.admin.cluster import DeniedError
+from reconsume.sidecar.kafka.admin.cluster import Cluster, DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Span
-from reconsume.sidecar.kafka.errors import ABSENT, ANSWER_SECONDS, code_of
 from reconsume.sidecar.kafka.messages import Reading, to_record
 from reconsume.sidecar.kafka.scan import Bounds, ScanClient
 from reconsume.sidecar.observability.thread_watch import StopRequest
@@ -44,7 +43,6 @@ PATIENCE = 2.0
 """Seconds without a record after which a reading ends."""
 MOST, MOST_BYTES = 500, 1 << 20
 """Records, and their bytes, of one scan at most."""
-NOWHERE = ABSENT | {KafkaError._UNKNOWN_PARTITION}
 
 _ONE_AT_A_TIME = threading.Lock()
 _LOG = logging.getLogger("reconsume.notes")
@@ -165,22 +163,17 @@ class OwnerReader(ContextThread):
     def _notes(self, wanted: Mapping[Partition, int]) -> OwnerNotes:
         """Return the notes about these partitions. Raises KafkaException or BrokerError if Kafka does not answer."""
         notes, source = OwnerNotes(frozenset(wanted)), Partition(self._topic(), PARTITION)
-        with ScanClient(self._kafka(), self._group, self._client_id, committed=False) as uncommitted:
-            begin, end = 0, 0
-            try:
-                wanted_partition = TopicPartition(*source)
-                begin, end = uncommitted.consumer.get_watermark_offsets(
-                    wanted_partition, timeout=ANSWER_SECONDS, cached=False
-                )
-            except KafkaException as error:
-                if code_of(error) not in NOWHERE:
-                    raise
-        scan = self._client_now().scan({source: Span(begin, end)}, Bounds(patience=PATIENCE))
+        cluster = Cluster(self._kafka(), self._client_id)
+        topic = cluster.visible([source.topic]).get(source.topic)
+        spans = cluster.spans([source], committed=False) if topic is not None and topic.partitions > PARTITION else {}
+        scan = self._client_now().scan(spans, Bounds(patience=PATIENCE))
         for message in scan:
             self._stopping.is_set()  # counts as a turn
             notes.take(message.key(), message.value())
         if scan.left:
-            raise BrokerError(f"{source} could not be read up to {end}: a transaction is open, or it has no leader")
+            raise BrokerError(
+                f"{source} could not be read up to {spans[source].end}: a transaction is open, or it has no leader"
+            )
         if notes.bad:
             _LOG.warning("ignored in %s: %s", source, notes.bad, extra={"event": "policy-bad-records"})
         return notes
