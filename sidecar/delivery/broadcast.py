@@ -19,12 +19,11 @@ from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
-from reconsume.sidecar.kafka.consumer.listeners import AssignmentListener
-from reconsume.sidecar.kafka.consumer.log_checks import Edges
-from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
-from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
+from reconsume.sidecar.kafka.consumer.client_assignment import OwnedPartition
+from reconsume.sidecar.kafka.consumer.log_checks import Edges, OffsetLookup
 from reconsume.sidecar.kafka.consumer.start_offsets import Start, Starts
 from reconsume.sidecar.kafka.errors import named_topics
+from reconsume.sidecar.kafka.listeners import AssignmentListener
 
 LOOK_EVERY = 5.0
 """Seconds between looks for new partitions, and for those whose leader did not answer at the start. No record in them

@@ -39,7 +39,7 @@ from reconsume.sidecar.group_policy.operations import holds_of
 from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, Topic, unled_text
-from reconsume.sidecar.kafka.consumer.log_ids import NO_ID
+from reconsume.sidecar.kafka.consumer.log_checks import NO_ID
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.listed_records import progress_with_notes
 from reconsume.sidecar.kafka.messages import to_record

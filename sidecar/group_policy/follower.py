@@ -41,8 +41,7 @@ from reconsume.sidecar.group_policy.state import ControlRecord, control_record
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.client_config import Config
 from reconsume.sidecar.kafka.clients import ClientCredentials, make_client, new_client, unchanging
-from reconsume.sidecar.kafka.consumer.log_checks import recreated
-from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.kafka.consumer.log_checks import Leaders, OffsetLookup, recreated
 from reconsume.sidecar.kafka.errors import named_topics
 from reconsume.sidecar.kafka.scan import next_messages
 from reconsume.sidecar.observability.signals import Judged, Signals

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.group_policy.queries import committed_with_queries
 from reconsume.sidecar.hints import hint
-from reconsume.sidecar.kafka.consumer.committed_offsets import committed
-from reconsume.sidecar.kafka.consumer.log_checks import edges
-from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
+from reconsume.sidecar.kafka.consumer.log_checks import OffsetLookup, edges
+from reconsume.sidecar.kafka.consumer.start_offsets import committed
 from reconsume.sidecar.printable import plural
 from reconsume.topics.names import Kind, Names
 from reconsume.topics.removed import RemovedLevel, removed_levels, removed_queues, removed_topics

@@ -32,7 +32,7 @@ from reconsume.sidecar.group_policy.queries import live_queries, name_of
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import absent, hint, not_ours
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span
-from reconsume.sidecar.kafka.consumer.log_ids import NO_ID
+from reconsume.sidecar.kafka.consumer.log_checks import NO_ID
 from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status
 from reconsume.sidecar.printable import plural, printable
 from reconsume.sidecar.settings import Settings

@@ -32,14 +32,14 @@ from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.kafka.committer.committer import Committer
 from reconsume.sidecar.kafka.committer.target_topics import KnownOutputs
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
-from reconsume.sidecar.kafka.consumer.batches import HEAVY
 from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
-from reconsume.sidecar.kafka.consumer.log_ids import KafkaLogIds
-from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
+from reconsume.sidecar.kafka.consumer.hand_over import HEAVY
+from reconsume.sidecar.kafka.consumer.log_checks import KafkaLogIds
+from reconsume.sidecar.kafka.consumer.start_offsets import ReaderBefore
+from reconsume.sidecar.kafka.listeners import AskRestart, no_restart
 from reconsume.sidecar.kafka.messages import main_reading_of, queue_reading_of, reading_of
 from reconsume.sidecar.kafka.owner_reader import OwnerReader
 from reconsume.sidecar.kafka.queues.queue_thread import QueueHelp, QueueThread
-from reconsume.sidecar.kafka.restart_cause import AskRestart, no_restart
 from reconsume.sidecar.observability.queue_lines import log_filling
 from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.runtime.loop_bridge import LoopBridge

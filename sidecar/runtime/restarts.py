@@ -1,6 +1,6 @@
 """Restart in place: the one way out of doubts that no call of Kafka's client removes. The start is the recovery.
 
-The threads that read Kafka report a cause (`kafka/restart_cause.py`). The sidecar's watch asks once a second what is
+The threads that read Kafka report a cause (`kafka/listeners.py`). The sidecar's watch asks once a second what is
 due. Then the sidecar drains, leaves its groups, and the process becomes a new one of the same program (`os.execv`):
 same pid, arguments and environment, and no memory of what was read. States of a process:
 
@@ -32,7 +32,7 @@ from typing import NoReturn
 
 import msgspec
 
-from reconsume.sidecar.kafka.restart_cause import RestartCause, RestartReason
+from reconsume.sidecar.kafka.listeners import RestartCause, RestartReason
 
 VARIABLE = "SIDECAR_RESTARTS"
 """It has not the prefix of settings, because it is not one."""

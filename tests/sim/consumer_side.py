@@ -14,7 +14,7 @@ from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import NEVER, Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.consumer import CHOKED_AFTER, ConsumerThread
-from reconsume.sidecar.kafka.consumer.log_ids import no_log_ids
+from reconsume.sidecar.kafka.consumer.log_checks import no_log_ids
 from reconsume.sidecar.kafka.messages import Reading
 from tests.sim.client_model import ClientModel
 from tests.sim.driver_model import DriverModel

@@ -21,17 +21,21 @@ from msgspec.structs import replace
 from reconsume.sidecar.core.partition import AssignedPartition, WantedFetch
 from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.consumer.client_assignment import ClientAssignment
-from reconsume.sidecar.kafka.consumer.listeners import AssignmentListener
-from reconsume.sidecar.kafka.consumer.log_checks import Edges, edges, log_loss, log_recreated, recreated, untouched
-from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
-from reconsume.sidecar.kafka.consumer.membership import GroupMembership, Membership
-from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
-from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
-from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
-from reconsume.sidecar.kafka.consumer.revocation import drop_given_away, release
-from reconsume.sidecar.kafka.consumer.start_offsets import Start, Starts
-from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
+from reconsume.sidecar.kafka.consumer.client_assignment import ClientAssignment, Key, OwnedPartition
+from reconsume.sidecar.kafka.consumer.log_checks import (
+    Edges,
+    LogIds,
+    OffsetLookup,
+    edges,
+    log_loss,
+    log_recreated,
+    no_log_ids,
+    recreated,
+    untouched,
+)
+from reconsume.sidecar.kafka.consumer.membership import GroupMembership, Membership, drop_given_away, release
+from reconsume.sidecar.kafka.consumer.start_offsets import ReaderBefore, Start, Starts
+from reconsume.sidecar.kafka.listeners import AskRestart, AssignmentListener, RestartCause, RestartReason, no_restart
 
 LOG_EDGES = (OFFSET_BEGINNING, OFFSET_END)
 """Where a partition starts of which the group has read nothing: its first message says at which offset that is."""

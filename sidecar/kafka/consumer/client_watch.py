@@ -25,11 +25,11 @@ from confluent_kafka import OFFSET_STORED, Consumer
 
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
-from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
+from reconsume.sidecar.kafka.consumer.client_assignment import OwnedPartition
+from reconsume.sidecar.kafka.consumer.log_checks import LogIds, no_log_ids
 from reconsume.sidecar.kafka.consumer.looks import named
 from reconsume.sidecar.kafka.consumer.membership import member_of, metadata_of
-from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
-from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
+from reconsume.sidecar.kafka.listeners import AskRestart, RestartCause, RestartReason, no_restart
 
 DEAF_AFTER = 2
 """Looks in a row, of ten seconds each, behind the first: 20 to 30 s. A fetch takes half a second, and a leader that has

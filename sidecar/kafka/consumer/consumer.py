@@ -19,16 +19,13 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.client_config import fetches_whole, whole_fetches
 from reconsume.sidecar.kafka.clients import ClientCredentials, new_client, unchanging
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
-from reconsume.sidecar.kafka.consumer.batches import HEAVY
+from reconsume.sidecar.kafka.consumer.client_assignment import with_edges
 from reconsume.sidecar.kafka.consumer.client_watch import ClientWatch, Useless
-from reconsume.sidecar.kafka.consumer.hand_over import HandedOver, HandOver
-from reconsume.sidecar.kafka.consumer.listeners import RecordListener
+from reconsume.sidecar.kafka.consumer.hand_over import HEAVY, HandedOver, HandOver, lost_positions
 from reconsume.sidecar.kafka.consumer.looks import Looks, named
-from reconsume.sidecar.kafka.consumer.lost_positions import lost_positions
-from reconsume.sidecar.kafka.consumer.owned_partition import with_edges
 from reconsume.sidecar.kafka.cut_off import CutOffWatch
+from reconsume.sidecar.kafka.listeners import AskRestart, RecordListener, no_restart
 from reconsume.sidecar.kafka.messages import Reading
-from reconsume.sidecar.kafka.restart_cause import AskRestart, no_restart
 
 POLL = 0.1
 """Seconds that a command waits at most while some partition is paused: `delay_queue.RESUME_EARLY_MS` counts on it."""

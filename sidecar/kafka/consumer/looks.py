@@ -16,10 +16,8 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.ages import LogEnds
 from reconsume.sidecar.core.progress import is_recreated
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.consumer.log_checks import recreated
-from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
-from reconsume.sidecar.kafka.consumer.offset_lookup import OffsetLookup
-from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition, high_of
+from reconsume.sidecar.kafka.consumer.client_assignment import OwnedByKey, OwnedPartition, high_of
+from reconsume.sidecar.kafka.consumer.log_checks import LogIds, OffsetLookup, no_log_ids, recreated
 from reconsume.sidecar.printable import plural
 
 LOOK_EVERY = 10.0
@@ -36,8 +34,6 @@ MOST_NAMED = 3
 UNANSWERED_FOR = 30.0
 """Seconds for which a partition's end is not known before that is named. The cluster itself gives a partition of a node
 that has died another leader within `broker.session.timeout.ms`, 9 s."""
-
-OwnedByKey = Mapping[Key, OwnedPartition]
 
 _LOG = logging.getLogger("reconsume.assignment")
 

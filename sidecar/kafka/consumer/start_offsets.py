@@ -3,40 +3,176 @@
 This is called on the consumer's thread, also inside rebalance callbacks. So each request to the cluster has a time
 limit, covers all partitions at once, and never raises. Some partitions cannot be answered for now (no leader, an open
 transaction over the offset). The client gets these at an offset that is to be checked, or a logical one, which it
-resolves by itself. The other partitions of the assignment start meanwhile. The lane learns the start at the first
+resolves on its own. The other partitions of the assignment start meanwhile. The lane learns the start at the first
 message (`Assignment.learn`).
 
-A queue partition is assigned by nobody. Its reader waits until it knows progress and log (`start_of_queue`).
+*Committed progress* (`committed`). One partition whose offset Kafka holds back delays the request for all of them. Each
+is then requested alone, and those that stay unknown are left out.
+
+*A relay's reader* (`ReaderBefore`). In relay mode the service reads the ready topic in the main group. A sidecar that
+delivers reads it in the retry group, which has no offset there at first. It begins where the service was: otherwise all
+that the service has finished would come again.
+
+*A queue partition* is assigned by nobody. Its reader waits until it knows progress and log (`start_of_queue`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_STORED, Consumer, KafkaException, TopicPartition
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
+from reconsume.sidecar.core.progress_codec import decode, is_ours, misplaced, unread
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.consumer.committed_offsets import PassedOver, committed
+from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.consumer.log_checks import (
     EDGES_WITHIN,
     Edges,
+    Leaders,
+    LogIds,
+    OffsetLookup,
     checked,
     end_of_done,
     first_later,
     log_recreated,
+    no_log_ids,
     open_in,
     untouched,
     without_done_from,
 )
-from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
-from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
-from reconsume.sidecar.kafka.consumer.reader_before import ReaderBefore
+from reconsume.sidecar.printable import plural
+
+COMMITTED_WITHIN = 2.0
+"""Seconds. Committed offsets come within 5 ms, unless a crashed pod's transaction still holds some back. Then the
+client itself goes on asking, and the other partitions of the assignment start meanwhile."""
+ONE_WITHIN = 0.25
+"""Seconds for one partition by itself, or for some whose answer is there already if it comes at all."""
+EACH_WITHIN = 2.0
+"""Seconds for all that are requested one by one. The other partitions of the assignment wait meanwhile, and the client
+itself requests the offsets that are left out."""
 
 _LOG = logging.getLogger("reconsume.assignment")
+
+
+class PassedOver:
+    """What to do with progress that does not count. Here nothing: other members log it for their own partitions."""
+
+    def unread(self, source: Partition, why: str) -> None:
+        """Take in that progress cannot be read: its offset still holds."""
+
+    def misplaced(self, source: Partition, why: str) -> None:
+        """Take in that progress was made for another position: its offset still holds."""
+
+    def moved(self, source: Partition, offset: int) -> None:
+        """Take in that another tool, or consumer, has committed the position."""
+
+
+def committed(
+    consumer: Consumer,
+    partitions: Sequence[Partition],
+    passed_over: PassedOver = PassedOver(),  # noqa: B008 - it has no state
+    *,
+    patient: bool = True,
+) -> dict[Partition, Progress | None]:
+    """Return the committed progress of each partition that Kafka answers for; None if the group has no offset.
+
+    One partition whose offset is held back delays the request for all of them. Each is then requested by itself, and
+    those that stay unknown are left out. An answer that carries an error says nothing about the offset. `passed_over`
+    is told of progress that does not count. If not `patient`, all are requested once, for a short time, and all are
+    left out if one is held back.
+    """
+    topic_partitions = [TopicPartition(*source) for source in partitions]
+    answers, refusal = _all(consumer, topic_partitions, COMMITTED_WITHIN if patient else ONE_WITHIN)
+    if refusal:
+        answers = _each(consumer, topic_partitions) if patient else []
+        _held_back(len(topic_partitions) - len(answers) if patient else 0, refusal)
+    answered = {
+        Partition(topic_partition.topic, topic_partition.partition): topic_partition
+        for topic_partition in answers
+        if topic_partition.error is None
+    }
+    errors = [topic_partition.error for topic_partition in answers if topic_partition.error is not None]
+    _held_back(len(errors), errors[0] if errors else "")
+    for source, topic_partition in answered.items():
+        if topic_partition.offset < 0:
+            continue
+        if why := unread(topic_partition.metadata):
+            passed_over.unread(source, why)
+        elif why := misplaced(source, topic_partition.offset, topic_partition.metadata):
+            passed_over.misplaced(source, why)
+        elif not is_ours(topic_partition.metadata):
+            passed_over.moved(source, topic_partition.offset)
+    return {source: _progress(source, topic_partition) for source, topic_partition in answered.items()}
+
+
+def _all(
+    consumer: Consumer, topic_partitions: list[TopicPartition], within_s: float
+) -> tuple[list[TopicPartition], str]:
+    """Return the answers to one request, and why there are none."""
+    if not topic_partitions:
+        return [], ""
+    try:
+        return consumer.committed(topic_partitions, timeout=within_s), ""
+    except KafkaException as failure:
+        return [], str(failure)  # the next request comes after it (why: kafka/errors.py)
+
+
+def _each(consumer: Consumer, topic_partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    end, answers = time.monotonic() + EACH_WITHIN, list[TopicPartition]()
+    for topic_partition in topic_partitions:
+        if time.monotonic() < end:
+            with suppress(KafkaException):  # `committed` says how many are left out
+                answers += consumer.committed([topic_partition], timeout=ONE_WITHIN)
+    return answers
+
+
+def _held_back(count: int, why: object) -> None:
+    if count:
+        text = "Kafka does not return the committed offsets of %s yet: %s"
+        _LOG.warning(text, plural(count, "partition"), why, extra={"event": "offset-held-back"})
+
+
+def _progress(source: Partition, topic_partition: TopicPartition) -> Progress | None:
+    return decode(source, topic_partition.offset, topic_partition.metadata) if topic_partition.offset >= 0 else None
+
+
+class ReaderBefore:
+    """The group that read some topics before. `config`: of a reader of its offsets, with the newest credentials."""
+
+    def __init__(self, config: Callable[[], dict[str, Any]], topics: Collection[str]) -> None:
+        self._topics = frozenset(topics)
+        self._config = config
+
+    def committed(self, partitions: Sequence[Partition]) -> dict[Partition, Progress | None]:
+        """Return its progress in each partition, None where it has none; what Kafka does not answer for is left out."""
+        asked = [source for source in partitions if source.topic in self._topics]
+        others = dict.fromkeys(source for source in partitions if source.topic not in self._topics)
+        return {**others, **(self._ask(asked) if asked else {})}
+
+    def _ask(self, asked: Sequence[Partition]) -> dict[Partition, Progress | None]:
+        config = self._config()
+        try:
+            consumer = make_client(Consumer, config)
+        except KafkaException as fault:  # while files are rotated two of them may not match
+            held_back = "group %s cannot be asked where it stood: %s"
+            _LOG.warning(held_back, config["group.id"], fault, extra={"event": "offset-held-back"})
+            return {}
+        try:
+            answered = committed(consumer, asked)
+        finally:
+            consumer.close()
+        for source, progress in answered.items():
+            if progress is not None:
+                text = "%s: begins at %d, where group %s stood that read it before"
+                extra = {"event": "taken-over", "partition": str(source)}
+                _LOG.info(text, source, progress.next, config["group.id"], extra=extra)
+        return answered
 
 
 class Start(NamedTuple):

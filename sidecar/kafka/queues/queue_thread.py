@@ -57,16 +57,12 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.progress import LogId, Progress, is_recreated
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.kafka.clients import CredentialRegistry
-from reconsume.sidecar.kafka.consumer.committed_offsets import committed
-from reconsume.sidecar.kafka.consumer.listeners import QueueListener
-from reconsume.sidecar.kafka.consumer.log_checks import Edges, edges
-from reconsume.sidecar.kafka.consumer.log_ids import LogIds, no_log_ids
-from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
-from reconsume.sidecar.kafka.consumer.start_offsets import name_cut, start_of_queue
+from reconsume.sidecar.kafka.consumer.log_checks import Edges, Leaders, LogIds, OffsetLookup, edges, no_log_ids
+from reconsume.sidecar.kafka.consumer.start_offsets import committed, name_cut, start_of_queue
 from reconsume.sidecar.kafka.errors import named_topics
+from reconsume.sidecar.kafka.listeners import AskRestart, QueueListener, RestartCause, RestartReason, no_restart
 from reconsume.sidecar.kafka.messages import queue_reading_of, to_record
 from reconsume.sidecar.kafka.queues.queue_clients import QueueClients, RecentRecords, RecordReads
-from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
 from reconsume.sidecar.kafka.scan import next_messages
 from reconsume.sidecar.observability.thread_watch import StopRequest
 from reconsume.topics.attempt import retry_state_of

@@ -14,7 +14,7 @@ from collections.abc import MutableMapping
 from functools import partial
 
 from reconsume.sidecar.__main__ import main
-from reconsume.sidecar.kafka.restart_cause import RestartCause, RestartReason
+from reconsume.sidecar.kafka.listeners import RestartCause, RestartReason
 from reconsume.sidecar.runtime import restarts, run
 
 

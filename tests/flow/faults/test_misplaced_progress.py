@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode, misplaced
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.consumer.committed_offsets import committed
+from reconsume.sidecar.kafka.consumer.start_offsets import committed
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.lifecycle.next_version import leave_progress, left_progress
 from tests.support.deadline import until

@@ -11,7 +11,7 @@ from reconsume.sidecar.core.progress import LogId, Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.admin.cluster import Connection
-from reconsume.sidecar.kafka.consumer.log_ids import KafkaLogIds
+from reconsume.sidecar.kafka.consumer.log_checks import KafkaLogIds
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
 from tests.flow.faults.test_misplaced_progress import progress
 from tests.flow.lifecycle.next_version import leave_progress

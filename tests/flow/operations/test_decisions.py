@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from reconsume.sidecar.kafka.admin.cluster import Connection
-from reconsume.sidecar.kafka.consumer.log_ids import KafkaLogIds
+from reconsume.sidecar.kafka.consumer.log_checks import KafkaLogIds
 from reconsume.topics.decision_record import DecidedRange, DecisionRecord, decision_key, render_decision
 from reconsume.topics.events import BY_SETTLEMENT, Event, State, decode_event
 from reconsume.topics.names import Kind

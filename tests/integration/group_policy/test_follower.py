@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from reconsume.sidecar.group_policy.follower import InstanceInfo, PolicyFollower, PolicySource, PolicyUpdate
 from reconsume.sidecar.group_policy.levels import Undrained, undrained_levels, unlisted_levels
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
-from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.kafka.consumer.log_checks import Leaders, OffsetLookup
 from reconsume.topics.names import Names
 from reconsume.topics.policy_record import Heard, PaceTold, PolicyHeard, SubscriptionRecord, instance_key
 from tests.conftest import MakeTopic

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from reconsume.sidecar.group_policy.levels import Undrained, leftover_levels, leftovers
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_config import follower_config
-from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.kafka.consumer.log_checks import Leaders, OffsetLookup
 from reconsume.topics.names import Names
 from tests.integration.kafka.test_consumer import commit
 from tests.support.deadline import until

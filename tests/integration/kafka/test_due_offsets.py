@@ -24,9 +24,9 @@ from reconsume.sidecar.core.ports import Reply
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.core.status import PartitionRow
 from reconsume.sidecar.kafka.clients import CredentialRegistry
+from reconsume.sidecar.kafka.consumer.client_assignment import OwnedPartition
+from reconsume.sidecar.kafka.consumer.log_checks import Leaders, OffsetLookup
 from reconsume.sidecar.kafka.consumer.looks import SLACK, DueOffsets
-from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
-from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
 from reconsume.sidecar.runtime.lane_runner import LaneRunner, LaneSpec
 from reconsume.topics import retry_headers as wire
 from reconsume.topics.levels import build_ladder

@@ -22,11 +22,10 @@ from reconsume.sidecar.kafka.clients import CredentialRegistry, answers
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.client_watch import Useless
 from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
-from reconsume.sidecar.kafka.consumer.listeners import QueueListener
 from reconsume.sidecar.kafka.consumer.looks import Looks
+from reconsume.sidecar.kafka.listeners import AskRestart, QueueListener, RestartCause, RestartReason, no_restart
 from reconsume.sidecar.kafka.queues import queue_clients
 from reconsume.sidecar.kafka.queues.queue_thread import QueueHelp, QueueThread
-from reconsume.sidecar.kafka.restart_cause import AskRestart, RestartCause, RestartReason, no_restart
 from tests.conftest import MakeTopic
 from tests.integration.kafka.test_consumer import SECONDS, Keeper
 from tests.sim.ladder_rig import rules

@@ -13,7 +13,7 @@ from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
+from reconsume.sidecar.kafka.consumer.log_checks import Leaders, OffsetLookup
 
 LOW, HIGH = 5, 40
 """Where each log begins and ends."""

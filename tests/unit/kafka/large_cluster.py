@@ -40,9 +40,9 @@ from reconsume.sidecar.kafka.clients import CredentialRegistry  # noqa: E402
 from reconsume.sidecar.kafka.committer.replaceable_producer import ReplaceableProducer  # noqa: E402
 from reconsume.sidecar.kafka.committer.target_topics import State, Targets  # noqa: E402
 from reconsume.sidecar.kafka.committer.transaction import LOOK_LIMIT, TOPIC_LIMIT  # noqa: E402
+from reconsume.sidecar.kafka.consumer.client_assignment import OwnedPartition  # noqa: E402
+from reconsume.sidecar.kafka.consumer.log_checks import Leaders, OffsetLookup  # noqa: E402
 from reconsume.sidecar.kafka.consumer.looks import Looks  # noqa: E402
-from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup  # noqa: E402
-from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition  # noqa: E402
 from reconsume.sidecar.kafka.errors import named_topics  # noqa: E402
 from reconsume.topics.levels import TABLE  # noqa: E402
 from reconsume.topics.names import Names  # noqa: E402

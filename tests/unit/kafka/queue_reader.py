@@ -16,8 +16,8 @@ from reconsume.sidecar.core.progress import LogId, Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.clients import CredentialRegistry
+from reconsume.sidecar.kafka.listeners import RestartCause
 from reconsume.sidecar.kafka.queues.queue_thread import QueueHelp, QueueThread
-from reconsume.sidecar.kafka.restart_cause import RestartCause
 from tests.sim.ladder_rig import QUEUE, rules
 from tests.unit.kafka.queue_messages import Copy
 

@@ -11,8 +11,8 @@ from reconsume.sidecar.core.partition import AssignedPartition, WantedFetch
 from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
-from reconsume.sidecar.kafka.consumer.log_ids import LogIds
-from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
+from reconsume.sidecar.kafka.consumer.client_assignment import OwnedPartition
+from reconsume.sidecar.kafka.consumer.log_checks import LogIds
 
 
 class Keeper:

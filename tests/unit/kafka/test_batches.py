@@ -7,7 +7,16 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer
 
-from reconsume.sidecar.kafka.consumer.batches import BATCH, BUSY, GATHER, HEAVY, MOST_TOGETHER, STEADY, WINDOW, Batches
+from reconsume.sidecar.kafka.consumer.hand_over import (
+    BATCH,
+    BUSY,
+    GATHER,
+    HEAVY,
+    MOST_TOGETHER,
+    STEADY,
+    WINDOW,
+    Batches,
+)
 from reconsume.sidecar.kafka.scan import TOGETHER
 
 

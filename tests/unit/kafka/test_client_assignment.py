@@ -16,8 +16,9 @@ from reconsume.sidecar.kafka.consumer.client_assignment import (
     REST,
     SHORTEST_TURN,
     ClientAssignment,
+    Key,
+    OwnedPartition,
 )
-from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from reconsume.sidecar.kafka.consumer.start_offsets import Start
 
 FIRST, SECOND, THIRD = (Partition("orders", number) for number in range(3))

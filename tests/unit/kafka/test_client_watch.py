@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, Consumer
 from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.client_assignment import OwnedPartition
 from reconsume.sidecar.kafka.consumer.client_watch import (
     CALM,
     DEAF_AFTER,
@@ -22,7 +23,6 @@ from reconsume.sidecar.kafka.consumer.client_watch import (
     Useless,
 )
 from reconsume.sidecar.kafka.consumer.looks import LOOK_EVERY
-from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
 from reconsume.sidecar.kafka.consumer.start_offsets import Start
 
 MINE = Partition("orders", 0)

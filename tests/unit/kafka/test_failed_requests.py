@@ -16,8 +16,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from reconsume.sidecar.kafka.clients import unchanging
 from reconsume.sidecar.kafka.committer import committer
 from reconsume.sidecar.kafka.committer.transaction_outcome import Aborted, OutcomeUnknown
-from reconsume.sidecar.kafka.consumer import committed_offsets
-from reconsume.sidecar.kafka.consumer.committed_offsets import committed
+from reconsume.sidecar.kafka.consumer import start_offsets
+from reconsume.sidecar.kafka.consumer.start_offsets import committed
 from reconsume.topics.partition import Partition
 from tests.unit.kafka.test_committer import INVALID, Refusing, settled
 
@@ -76,7 +76,7 @@ def test_offsets_that_do_not_come_leave_nothing_of_the_call(
 ) -> None:
     """A call of `POST /v1/settle` left its clients, one for each time that no coordinator answered."""
     for name in ("COMMITTED_WITHIN", "ONE_WITHIN"):
-        monkeypatch.setattr(committed_offsets, name, WITHIN_S)
+        monkeypatch.setattr(start_offsets, name, WITHIN_S)
     assert left_of(lambda: committed(consumer, [QUEUE, Partition("queue", 1)], patient=patient)) is None
 
 
@@ -127,7 +127,7 @@ def test_a_transaction_whose_end_is_asked_about_in_vain_leaves_nothing(
     assert [one() for one in supply.held] == [None] * len(supply.held) != []
 
 
-PRODUCT = Path(committed_offsets.__file__).parents[2]
+PRODUCT = Path(start_offsets.__file__).parents[2]
 ASKED = frozenset(
     [
         "committed",
@@ -194,5 +194,5 @@ def test_no_handler_of_the_product_makes_a_request() -> None:
     assert handlers_that_ask(SAMPLE) == [8]
     sources = {file.relative_to(PRODUCT).as_posix(): file.read_text("utf-8") for file in PRODUCT.rglob("*.py")}
     clients = {name: source for name, source in sources.items() if "confluent_kafka" in source}
-    assert len(clients) > 50
+    assert len(clients) > 40
     assert {name: lines for name, source in clients.items() if (lines := handlers_that_ask(source))} == {}

@@ -10,9 +10,8 @@ from confluent_kafka import Consumer, KafkaError
 
 from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.consumer.batches import HEAVY
-from reconsume.sidecar.kafka.consumer.hand_over import HandOver
-from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
+from reconsume.sidecar.kafka.consumer.client_assignment import Key, OwnedPartition
+from reconsume.sidecar.kafka.consumer.hand_over import HEAVY, HandOver
 from reconsume.sidecar.kafka.scan import TOGETHER
 
 ORDERS, BILLS = Partition("orders", 0), Partition("bills", 0)

@@ -12,7 +12,7 @@ import pytest
 
 from reconsume.sidecar.group_policy.follower import METADATA_WITHIN, NAMED_TOGETHER, NAMED_WITHIN
 from reconsume.sidecar.kafka.committer.transaction import LOOK_LIMIT, TOPIC_LIMIT
-from reconsume.sidecar.kafka.consumer.offset_lookup import LONGEST
+from reconsume.sidecar.kafka.consumer.log_checks import LONGEST
 from reconsume.sidecar.observability.thread_watch import FOLLOWER_LIMIT, WORK_LIMIT
 
 MOST_MIB = 256

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.kafka.admin.cluster import Connection
-from reconsume.sidecar.kafka.consumer.log_ids import NO_ID, KafkaLogIds
+from reconsume.sidecar.kafka.consumer.log_checks import NO_ID, KafkaLogIds
 
 UNKNOWN = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 SILENT = KafkaException(KafkaError(KafkaError._TIMED_OUT))

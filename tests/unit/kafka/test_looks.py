@@ -14,9 +14,9 @@ from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.progress import LogId
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.kafka.consumer.client_assignment import Key, OwnedPartition
+from reconsume.sidecar.kafka.consumer.log_checks import Leaders, OffsetLookup
 from reconsume.sidecar.kafka.consumer.looks import LOOK_EVERY, DueOffsets, Looks
-from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
-from reconsume.sidecar.kafka.consumer.owned_partition import Key, OwnedPartition
 from tests.unit.kafka.cluster_stub import ClusterStub
 
 PLACES = [Partition("orders", number) for number in range(3)]

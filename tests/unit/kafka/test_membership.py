@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
+from reconsume.sidecar.kafka.consumer.client_assignment import OwnedPartition
 from reconsume.sidecar.kafka.consumer.membership import GroupMembership, Membership, generation_of
-from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
 
 MINE = Partition("orders", 0)
 EPOCHS = {MINE: 1}

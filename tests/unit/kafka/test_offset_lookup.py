@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.consumer.offset_lookup import LONGEST, LONGEST_REST, PART_WITHIN, REST, Leaders
+from reconsume.sidecar.kafka.consumer.log_checks import LONGEST, LONGEST_REST, PART_WITHIN, REST, Leaders
 from tests.unit.kafka.cluster_stub import HIGH, LOW, ClusterStub
 
 WITHIN = 1.0

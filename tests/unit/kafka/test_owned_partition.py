@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reconsume.sidecar.core.partition import WantedFetch
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.consumer.owned_partition import OwnedPartition
+from reconsume.sidecar.kafka.consumer.client_assignment import OwnedPartition
 
 
 def an_owned(last: int) -> OwnedPartition:

@@ -19,7 +19,7 @@ from reconsume.sidecar.delivery.broadcast import AllPartitions
 from reconsume.sidecar.group_policy.levels import undrained_levels
 from reconsume.sidecar.kafka.consumer.assignment import Assignment
 from reconsume.sidecar.kafka.consumer.consumer import ConsumerThread
-from reconsume.sidecar.kafka.consumer.offset_lookup import LONGEST, LONGEST_REST, Leaders
+from reconsume.sidecar.kafka.consumer.log_checks import LONGEST, LONGEST_REST, Leaders
 from tests.unit.kafka.cluster_stub import HIGH, LOW, ClusterStub, Event, Lane
 
 READ_AT = 1_700_000_000_000

@@ -19,10 +19,16 @@ from confluent_kafka import (
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
-from reconsume.sidecar.kafka.consumer.committed_offsets import committed
-from reconsume.sidecar.kafka.consumer.log_checks import Edges, checked, end_of_done, recreated, untouched
-from reconsume.sidecar.kafka.consumer.offset_lookup import Leaders, OffsetLookup
-from reconsume.sidecar.kafka.consumer.start_offsets import Start, Starts
+from reconsume.sidecar.kafka.consumer.log_checks import (
+    Edges,
+    Leaders,
+    OffsetLookup,
+    checked,
+    end_of_done,
+    recreated,
+    untouched,
+)
+from reconsume.sidecar.kafka.consumer.start_offsets import Start, Starts, committed
 
 PLACE = Partition("orders", 0)
 OTHER = Partition("orders", 1)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from reconsume.sidecar.kafka.restart_cause import RestartCause, RestartReason
+from reconsume.sidecar.kafka.listeners import RestartCause, RestartReason
 from reconsume.sidecar.runtime import restarts
 from reconsume.sidecar.runtime.restarts import LONGEST_TURN, MOST, UNCHANGED, WITHIN, Restarts
 
