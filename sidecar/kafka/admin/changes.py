@@ -1,7 +1,8 @@
 """Every change that Reconsume makes to a cluster: topics, partitions, deleted records, access rules (ACLs), groups.
 
-A refusal is part of the result, never an exception. Topics and consumer groups are deleted with the whole group alone
-(`group delete`). Access rules are read here too, as plain values, to be compared with those that are wanted.
+What the cluster refuses to change is part of the result, never an exception. Topics and consumer groups are deleted
+with the whole group alone (`group delete`). Access rules are read here too, as plain values, to be compared with those
+that are wanted.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class CreateResult(NamedTuple):
 
 
 class TopicAdmin:
-    """The requests that change topics. A refusal is part of the result, never an exception."""
+    """The requests that change topics. What the cluster refuses to change is part of the result, never an exception."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

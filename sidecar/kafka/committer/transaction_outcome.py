@@ -73,76 +73,6 @@ PRODUCER_ERRORS = frozenset(
 """Errors of the producer or the connection. They say nothing about the record that they are reported for."""
 
 
-def refusal_of(entry: SettledRecord, error: KafkaError, where: str) -> Refusal | None:
-    """Return the refusal of the entry that a write error means.
-
-    None for every error that is not known to be about the record, its topic or its partition: one of the producer or
-    the connection, or an unknown one. If it lasts, smaller batches find its cause.
-    """
-    about: RefusedBy
-    if error.code() in TOPIC_ERRORS:
-        about, where = "topic", where.partition("[")[0]
-    elif error.code() in PLACE_ERRORS:
-        about = "partition"
-    elif error.code() in RECORD_ERRORS:
-        about = "record"
-    else:
-        return None
-    return Refusal(entry, about, f"{where}: {error.str()}", where, error.code() in SIZE_ERRORS)
-
-
-def denials(entries: Iterable[SettledRecord], topics: Set[str]) -> list[Refusal]:
-    """Return a refusal for each entry that writes to one of these topics, because a right on the topic is missing."""
-    return [
-        Refusal(entry, "topic", f"a right is missing: WRITE on topic {copy.topic}", copy.topic)
-        for entry in (entries if topics else ())
-        for copy in entry.writes
-        if copy.topic in topics
-    ]
-
-
-OFFSET_OF = re.compile(r"([\w.-]+)\(\(null\)\)\[(\d+)\]\(")
-"""A partition in the text of a refused TxnOffsetCommit (`rd_kafka_topic_partition_list_str`, 2.16). The client names as
-many as 256 characters hold."""
-
-
-OFFSET_ERRORS = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.OFFSET_METADATA_TOO_LARGE,
-        KafkaError.INVALID_COMMIT_OFFSET_SIZE,
-    }
-)
-"""Errors of an offset commit that are about a partition. All others name every partition of the commit."""
-
-
-def refused_offsets(error: KafkaError) -> frozenset[Partition]:
-    """Return the partitions whose offsets Kafka refuses, as far as the client names them."""
-    if error.code() not in OFFSET_ERRORS:
-        return frozenset()
-    return frozenset(Partition(topic, int(number)) for topic, number in OFFSET_OF.findall(error.str()))
-
-
-def error_in(failure: BaseException) -> KafkaError:
-    """Return the KafkaError behind `failure`.
-
-    With 2.16 a fatal error (another producer has fenced this one) can surface as SystemError with the KafkaException as
-    its cause. The client delivers reports although it is already raising that error, so the first access to a message
-    fails.
-    """
-    while not isinstance(failure, KafkaException):
-        if failure.__cause__ is None:
-            # At times the cause is lost ("returned NULL without setting an exception"). Then return an abortable error:
-            # the abort reports the real one.
-            if isinstance(failure, SystemError):
-                return KafkaError(KafkaError._FAIL, str(failure), False, False, True)
-            raise failure
-        failure = failure.__cause__
-    error: KafkaError = failure.args[0]
-    return error
-
-
 STALE_MEMBER = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -226,3 +156,73 @@ def outcome_of(transact: Callable[[], T]) -> T | Aborted | OutcomeUnknown:
     except (Aborted, OutcomeUnknown) as ended:
         ended.__cause__ = ended.__context__ = None
         return ended.with_traceback(None)
+
+
+def refusal_of(entry: SettledRecord, error: KafkaError, where: str) -> Refusal | None:
+    """Return the refusal of the entry that a write error means.
+
+    None for every error that is not known to be about the record, its topic or its partition: one of the producer or
+    the connection, or an unknown one. If it lasts, smaller batches find its cause.
+    """
+    about: RefusedBy
+    if error.code() in TOPIC_ERRORS:
+        about, where = "topic", where.partition("[")[0]
+    elif error.code() in PLACE_ERRORS:
+        about = "partition"
+    elif error.code() in RECORD_ERRORS:
+        about = "record"
+    else:
+        return None
+    return Refusal(entry, about, f"{where}: {error.str()}", where, error.code() in SIZE_ERRORS)
+
+
+def denials(entries: Iterable[SettledRecord], topics: Set[str]) -> list[Refusal]:
+    """Return a refusal for each entry that writes to one of these topics, because a right on the topic is missing."""
+    return [
+        Refusal(entry, "topic", f"a right is missing: WRITE on topic {copy.topic}", copy.topic)
+        for entry in (entries if topics else ())
+        for copy in entry.writes
+        if copy.topic in topics
+    ]
+
+
+OFFSET_OF = re.compile(r"([\w.-]+)\(\(null\)\)\[(\d+)\]\(")
+"""A partition in the text of a refused TxnOffsetCommit (`rd_kafka_topic_partition_list_str`, 2.16). The client names as
+many as 256 characters hold."""
+
+
+OFFSET_ERRORS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.OFFSET_METADATA_TOO_LARGE,
+        KafkaError.INVALID_COMMIT_OFFSET_SIZE,
+    }
+)
+"""Errors of an offset commit that are about a partition. All others name every partition of the commit."""
+
+
+def refused_offsets(error: KafkaError) -> frozenset[Partition]:
+    """Return the partitions whose offsets Kafka refuses, as far as the client names them."""
+    if error.code() not in OFFSET_ERRORS:
+        return frozenset()
+    return frozenset(Partition(topic, int(number)) for topic, number in OFFSET_OF.findall(error.str()))
+
+
+def error_in(failure: BaseException) -> KafkaError:
+    """Return the KafkaError behind `failure`.
+
+    With 2.16 a fatal error (another producer has fenced this one) can surface as SystemError with the KafkaException as
+    its cause. The client delivers reports although it is already raising that error, so the first access to a message
+    fails.
+    """
+    while not isinstance(failure, KafkaException):
+        if failure.__cause__ is None:
+            # At times the cause is lost ("returned NULL without setting an exception"). Then return an abortable error:
+            # the abort reports the real one.
+            if isinstance(failure, SystemError):
+                return KafkaError(KafkaError._FAIL, str(failure), False, False, True)
+            raise failure
+        failure = failure.__cause__
+    error: KafkaError = failure.args[0]
+    return error
