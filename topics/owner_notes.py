@@ -28,6 +28,8 @@ from reconsume.topics.position_ranges import RESET, PartitionResets, ResetNote, 
 
 PARTITION = 1
 """The partition of the policy topic that has these records, and nothing else."""
+CHUNK_KEY, DONE_KEY = b"chunk/", b"done/"
+"""The prefixes of the keys of chunks, and of what decisions have done."""
 CHUNK = 65_536
 """Offsets of one chunk: its bitmap has 8 KiB, and compressed less than the log of a heartbeat."""
 LARGEST = 32 * 1024

@@ -27,11 +27,11 @@ from reconsume.sidecar.audit.unknowns import Horizon, Unknown, known_of, unknown
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.errors import BrokerError, ContractError
-from reconsume.sidecar.group_policy.control_log import read_present_resets
 from reconsume.sidecar.group_policy.queries import progress_with_queries
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Span, Topic
+from reconsume.sidecar.kafka.policy_topic import read_present_resets
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.policy import allowed_outputs_of
 from reconsume.topics.names import Kind
@@ -189,7 +189,7 @@ class Audit:
         mains = self._compare(reader, store, survey) if ask.compare else {}
         after = self._last_progress(survey)
         # Behind the progress: what a reset has moved is noted with it.
-        resets = read_present_resets(settings.kafka, settings.names, CLIENT)
+        resets = read_present_resets(cluster, settings.names)
         if self.read and not survey.is_relay:
             own = cluster.progress(settings.names.group, survey.partitions(Kind.MAIN))
             self.unknown += position_moved(own)

@@ -44,7 +44,6 @@ from reconsume.sidecar.dlq.redrive_history import (
 )
 from reconsume.sidecar.dlq.settlements import Settlements, read_settlements
 from reconsume.sidecar.errors import BrokerError, ContractError
-from reconsume.sidecar.group_policy.control_log import read_present_resets
 from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, unled_partitions
@@ -60,6 +59,7 @@ from reconsume.sidecar.kafka.errors import (
     sentence_of,
 )
 from reconsume.sidecar.kafka.messages import Reading, to_record
+from reconsume.sidecar.kafka.policy_topic import read_present_resets
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
 from reconsume.sidecar.operation import Report
 
@@ -281,7 +281,7 @@ class DeadLetters:
         histories = self._histories_in(layout, committed, only_shown=only_shown)
         if not dismissals:
             return histories
-        dismissed, resets = self.settlements().dismissed, read_present_resets(self.kafka, self.names, CLIENT)
+        dismissed, resets = self.settlements().dismissed, read_present_resets(self.cluster, self.names)
         return {
             partition: replace(history, dismissed=dismissed, resets=resets) for partition, history in histories.items()
         }

@@ -33,7 +33,6 @@ from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.dlq.settle_request import NotWaitingError, Settled, SettleRequest
 from reconsume.sidecar.errors import BrokerError, ContractError, LetterError
-from reconsume.sidecar.group_policy.control_log import read_present_resets
 from reconsume.sidecar.group_policy.decisions import DecisionState, DecisionStatus, DecisionStore
 from reconsume.sidecar.group_policy.operations import holds_of
 from reconsume.sidecar.group_policy.state import HoldsInForce
@@ -43,6 +42,7 @@ from reconsume.sidecar.kafka.consumer.log_checks import NO_ID
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.listed_records import progress_with_notes
 from reconsume.sidecar.kafka.messages import to_record
+from reconsume.sidecar.kafka.policy_topic import read_present_resets
 from reconsume.sidecar.kafka.scan import Bounds, ScanClient, partition_of
 from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status, no_report
 from reconsume.sidecar.printable import plural, printable
@@ -154,7 +154,7 @@ class WaitingSearch:
             self._holds = HoldsInForce(holds_of(DecisionStore(self._there.kafka, self._there.names).read()).live)
         self._find_partitions(topics, kinds)
         spans = {name: one.span for name, one in self.partitions.items() if one.span.begin < one.span.end}
-        resets, bad, superseded = read_present_resets(self._there.kafka, self._there.names), 0, 0
+        resets, bad, superseded = read_present_resets(self._there.cluster, self._there.names), 0, 0
         with ScanClient(self._there.kafka, self._there.names.retry_group, self._there.cluster.client_id) as client:
             scan = client.scan(spans, Bounds(ANSWER_SECONDS, records=most), expected="what waits", report=report)
             for message in scan:

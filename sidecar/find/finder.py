@@ -49,13 +49,14 @@ from reconsume.sidecar.find.match import (
     where_of,
 )
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
-from reconsume.sidecar.group_policy.control_log import ControlLog, read_present_resets
+from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.operations import holds_of
 from reconsume.sidecar.group_policy.queries import progress_with_queries
 from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.kafka.admin.cluster import Cluster, DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic, unled_partitions
 from reconsume.sidecar.kafka.messages import to_record
+from reconsume.sidecar.kafka.policy_topic import read_present_resets
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
 from reconsume.sidecar.settings import Settings
 from reconsume.topics.agreement import SILENT_AFTER
@@ -319,7 +320,7 @@ class Layout:
         else:
             if state is not None:
                 self.holds = holds_of(state).live
-                self.resets = read_present_resets(self._settings.kafka, self._settings.names, CLIENT)
+                self.resets = read_present_resets(self._cluster, self._settings.names)
                 self.tried = retried_in_place(state.beats.known(), wall() - SILENT_AFTER).by_id()
 
     def _logs(self, partitions: list[PartitionName], progress: Mapping[PartitionName, Progress]) -> list[SearchedLog]:

@@ -7,25 +7,23 @@ otherwise. A running sidecar follows the log on a thread of its own (`follower.p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.group_policy.state import ControlState, control_record
-from reconsume.sidecar.hints import absent
+from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member
 from reconsume.sidecar.kafka.client_config import client_id_of, teller_config
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
-from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient
+from reconsume.sidecar.kafka.policy_topic import messages_from
 from reconsume.topics.names import Names
-from reconsume.topics.owner_notes import PARTITION as OWNERS_PARTITION
-from reconsume.topics.partition import Partition
+from reconsume.topics.owner_notes import PARTITION as NOTES
 from reconsume.topics.policy_record import PARTITION
-from reconsume.topics.position_ranges import RESET, PartitionResets, ResetNote, Resets, read_resets, topic_digest
 
 CLIENT = "reconsume-control"
 MOST_UNSENT = 20_000
@@ -40,7 +38,6 @@ class ControlLog:
     ) -> None:
         """`cluster`: a connection that others use as well; None: one of its own."""
         self.cluster, self.names = cluster or Cluster(kafka, client), names
-        self._kafka, self._client = kafka, client
 
     def read(self, within: float = ANSWER_SECONDS) -> ControlState:
         """Return what the log says. Raises ContractError if the policy topic does not exist.
@@ -64,9 +61,21 @@ class ControlLog:
         """Whether the policy topic exists. Raises BrokerError."""
         return bool(self.cluster.existing([self.names.policy]))
 
+    def expect_notes(self, why: str) -> None:
+        """Raise ContractError if the policy topic does not exist, or has no room for the notes of owners.
+
+        `why`: what needs them.
+        """
+        topic = self.cluster.existing([self.names.policy]).get(self.names.policy)
+        if topic is None:
+            raise ContractError(absent([self.names.policy]))
+        if topic.partitions <= NOTES:
+            text = f"{topic.name} has one partition, and {why} needs two: `{hint('topics apply')}` adds it"
+            raise ContractError(text)
+
     def read_on(self, state: ControlState, within: float = ANSWER_SECONDS) -> None:
         """Apply what was written since the last record of the state. Raises BrokerError."""
-        for message in self.messages(state.next_offset, within):
+        for message in messages_from(self.cluster, self.names, PARTITION, state.next_offset, within):
             said = control_record(message.key(), message.value(), message.offset() or 0, message.timestamp()[1])
             state.apply(said, wall())
 
@@ -83,15 +92,6 @@ class ControlLog:
             return frozenset(running)
         return frozenset(name for name in running if members_of(name, groups))
 
-    def messages(self, begin: int, within: float, partition: int = PARTITION) -> Iterator[Message]:
-        """Yield the committed records of a partition from an offset on, up to its end now. Raises BrokerError."""
-        spans = self.cluster.spans([(self.names.policy, partition)])
-        wanted = {source: span._replace(begin=max(begin, span.begin)) for source, span in spans.items()}
-        if wanted and all(span.begin >= span.end for span in wanted.values()):
-            return  # nothing is new, which costs no client: a hold looks four times a second
-        with ScanClient(self._kafka, self.names.retry_group, self._client, Fetches.LITTLE) as client:
-            yield from client.scan(wanted, Bounds(seconds=within), expected=self.names.policy)
-
     def write(
         self,
         records: Mapping[bytes, bytes | None],
@@ -102,58 +102,10 @@ class ControlLog:
 
         Raises BrokerError, with the sentence `otherwise`, unless every in-sync replica has all of them.
         """
-        with RecordWriter(self._kafka, self._client) as writer:
+        with RecordWriter(self.cluster.kafka, self.cluster.client_id) as writer:
             for key, value in records.items():
                 writer.send(self.names.policy, key, value, partition)
             return writer.confirm(otherwise)
-
-
-class ResetLog:
-    """What owners have noted of resets, by main partition, read on at each call. Used by one thread.
-
-    It is in the partition of the policy topic that only owners write to, and a topic of an earlier version lacks that.
-    """
-
-    def __init__(self, log: ControlLog) -> None:
-        self.resets: dict[Partition, PartitionResets] = {}
-        """Whatever topic of the name they are about: `of_present` compares."""
-        self._log, self._next, self._is_there = log, 0, False
-
-    def read_on(self, within: float = ANSWER_SECONDS) -> None:
-        """Read what was written since the last call. Raises BrokerError, and DeniedError if a right is missing."""
-        policy = self._log.names.policy
-        if not self._is_there:
-            topic = self._log.cluster.existing([policy]).get(policy)
-            self._is_there = topic is not None and topic.partitions > OWNERS_PARTITION
-        if not self._is_there:
-            return
-        for message in self._log.messages(self._next, within, OWNERS_PARTITION):
-            self._next = (message.offset() or 0) + 1
-            key = message.key() or b""
-            note = read_resets(key, message.value()) if key.startswith(RESET) else ""
-            if isinstance(note, ResetNote):
-                if note.resets is None:
-                    self.resets.pop(note.partition, None)
-                else:
-                    self.resets[note.partition] = note.resets
-
-    def of_present(self) -> Resets:
-        """Return the resets of the topics as they are now: a recreated topic has had none. Raises BrokerError."""
-        if not self.resets:
-            return {}
-        topics, _ = self._log.cluster.topics({source.topic for source in self.resets})
-        return {
-            source: resets
-            for source, resets in self.resets.items()
-            if source.topic in topics and topic_digest(topics[source.topic].id) == resets.topic
-        }
-
-
-def read_present_resets(kafka: Mapping[str, str], names: Names, client: str = CLIENT) -> Resets:
-    """Return what resets say of the records of a group now; nothing without a policy topic. Raises BrokerError."""
-    log = ResetLog(ControlLog(kafka, names, client))
-    log.read_on()
-    return log.of_present()
 
 
 def members_of(instance: str, groups: Mapping[str, ConsumerGroup]) -> list[tuple[str, Member]]:

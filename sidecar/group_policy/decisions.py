@@ -23,12 +23,12 @@ from reconsume.sidecar.group_policy.operations import ActionStore
 from reconsume.sidecar.group_policy.queries import is_gated, live_queries, name_of
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
-from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.sidecar.kafka.policy_topic import NotesLog
 from reconsume.sidecar.operation import Row
 from reconsume.sidecar.printable import printable
 from reconsume.topics.decision_record import DecisionRecord, decision_key, render_decision
 from reconsume.topics.names import Names
-from reconsume.topics.owner_notes import KEPT_FOR, DoneNote, OwnerNotes, done_key
+from reconsume.topics.owner_notes import DONE_KEY, KEPT_FOR, DoneNote, done_key
 from reconsume.topics.owner_notes import PARTITION as NOTES
 from reconsume.topics.partition import Partition
 
@@ -109,13 +109,11 @@ class DecisionStore:
 
     def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
         self._kafka, self._log = kafka, ControlLog(kafka, names, CLIENT)
-        self._notes, self._notes_read = OwnerNotes(), 0
+        self._notes = NotesLog(self._log.cluster, names, DONE_KEY)
 
     def expect_owner(self) -> None:
         """Raise ContractError if no sidecar may own what waits, or the policy topic cannot have the owners' notes."""
-        topic = self._log.cluster.existing([self._log.names.policy]).get(self._log.names.policy)
-        if topic is not None and topic.partitions <= NOTES:
-            raise ContractError(f"{topic.name} has one partition, and owners need another: `{hint('topics apply')}`")
+        self._log.expect_notes("settling")
         gated = [name_of(query) for query in live_queries(self._log.read(), wall()) if is_gated(query)]
         if gated:
             raise ContractError(f'the Spark job "{gated[0]}" owns the waiting records, and settles none of them')
@@ -141,10 +139,9 @@ class DecisionStore:
 
     def _outdated(self, state: ControlState) -> dict[bytes, bytes | None]:
         """Return the decisions to delete. What decisions did long ago is deleted here, too."""
-        self._read_notes()
         old = {
             done_key(ident, source): None
-            for source, notes in self._notes.partitions.items()
+            for source, notes in self._notes.read_on().partitions.items()
             for ident, note in notes.done.items()
             if note.at < wall() - KEPT_FOR and ident not in state.decisions
         }
@@ -164,7 +161,7 @@ class DecisionStore:
         """Return how far a decision is. `state`: what the control log says; it is read on. `written`: what its writer
         wrote, if that is known."""
         self._log.read_on(state)
-        self._read_notes()
+        self._notes.read_on()
         return self._status(ident, state, written)
 
     def open_decisions(self) -> list[DecisionStatus]:
@@ -172,13 +169,13 @@ class DecisionStore:
         state = self._log.read_if_there()
         if state is None or not state.decisions:
             return []
-        self._read_notes()
+        self._notes.read_on()
         statuses = [self._status(ident, state, None) for ident in state.decisions]
         return [status for status in statuses if status.state is DecisionState.OPEN]
 
     def _status(self, ident: str, state: ControlState, written: DecisionRecord | None) -> DecisionStatus:
         notes: dict[Partition, DoneNote] = {
-            source: noted.done[ident] for source, noted in self._notes.partitions.items() if ident in noted.done
+            source: noted.done[ident] for source, noted in self._notes.notes.partitions.items() if ident in noted.done
         }
         record, is_open = state.decisions.get(ident, written), ident in state.decisions
         wanted = set(notes) if record is None else {Partition(one.topic, one.partition) for one in record.ranges}
@@ -206,10 +203,3 @@ class DecisionStore:
     def delete(self, ident: str) -> None:
         """Delete the record of a decision that has ended."""
         self._log.write({decision_key(ident): None}, f"decision {ident} is not known to be ended")
-
-    def _read_notes(self) -> None:
-        """Read on what owners have noted. Chunks are let go: only what decisions have done is of interest."""
-        for message in self._log.messages(self._notes_read, ANSWER_SECONDS, NOTES):
-            self._notes_read = (message.offset() or 0) + 1
-            if (message.key() or b"").startswith(b"done/"):
-                self._notes.take(message.key(), message.value())

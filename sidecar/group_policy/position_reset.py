@@ -27,20 +27,20 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.offset_ranges import OffsetRanges
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
-from reconsume.sidecar.group_policy.control_log import ControlLog, ResetLog
+from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.queries import live_queries, name_of
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import absent, hint, not_ours
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span
 from reconsume.sidecar.kafka.consumer.log_checks import NO_ID
+from reconsume.sidecar.kafka.policy_topic import NotesLog
 from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status
 from reconsume.sidecar.printable import plural, printable
 from reconsume.sidecar.settings import Settings
 from reconsume.topics.durations import parse_duration
 from reconsume.topics.names import Names
-from reconsume.topics.owner_notes import PARTITION as OWNERS_PARTITION
 from reconsume.topics.partition import Partition
-from reconsume.topics.position_ranges import MOST_RANGES, PartitionResets, ResetRange, topic_digest
+from reconsume.topics.position_ranges import MOST_RANGES, RESET, PartitionResets, ResetRange, topic_digest
 from reconsume.topics.reset_record import MOST_TARGETS, ResetRequest, ResetTarget, render_reset, reset_key
 
 CLIENT = "reconsume-reset"
@@ -255,15 +255,11 @@ class PositionStore:
     def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
         self._names, self._log = names, ControlLog(kafka, names, CLIENT)
         self.cluster = self._log.cluster
-        self._resets = ResetLog(self._log)
+        self._notes = NotesLog(self.cluster, names, RESET)
 
     def state(self) -> ControlState:
         """Return the control log. Raises ContractError if it has no room for notes, and BrokerError."""
-        topic = self.cluster.existing([policy := self._names.policy]).get(policy)
-        if topic is None:
-            raise ContractError(absent([policy]))
-        if topic.partitions <= OWNERS_PARTITION:
-            raise ContractError(f"{policy} has one partition, and a reset needs two: `{hint('topics apply')}` adds it")
+        self._log.expect_notes("a reset")
         return self._log.read()
 
     def topic_id(self, topic: str) -> tuple[str, int]:
@@ -294,12 +290,16 @@ class PositionStore:
         progress = self.cluster.progress(self._names.group, sources)
         spans = self.cluster.spans(sources, committed=False)
         targets = self._targets(wanted.to, spans)
-        self._resets.read_on()
+        self._notes.read_on()
         return ResetBasis(
             topic_id,
             tuple(
                 PartitionNow(
-                    source.number, spans[source], progress.get(source), self._note(source, topic_id), targets[source]
+                    source.number,
+                    spans[source],
+                    progress.get(source),
+                    self._notes.resets_of(source, topic_id),
+                    targets[source],
                 )
                 for source in sources
             ),
@@ -318,11 +318,6 @@ class PositionStore:
                 raise ContractError(f"offset {to.offset} is outside {topic}[{number}]: {bounds}")
         return dict.fromkeys(spans, to.offset)
 
-    def _note(self, source: Partition, topic_id: str) -> PartitionResets | None:
-        """Return what owners have noted of resets in a partition of this topic; None if nothing."""
-        known = self._resets.resets.get(source)
-        return known if known is not None and known.topic == topic_id else None
-
     def write(self, request: ResetRequest) -> tuple[str, ResetRequest]:
         """Write a request, and read on until it was seen. Return its id. Raises BrokerError."""
         ident = secrets.token_hex(4)
@@ -334,8 +329,8 @@ class PositionStore:
 
     def left_of(self, positions: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return how many offsets of reset ranges lie at or above these positions, of each partition that has such."""
-        self._resets.read_on()
-        known = self._resets.of_present()
+        self._notes.read_on()
+        known = self._notes.present_resets()
         ends = {source: max((end for _, end, _ in known[source].segments()), default=0) for source in known}
         return {source: ends[source] - at for source, at in positions.items() if ends.get(source, 0) > at}
 
@@ -351,14 +346,14 @@ class PositionStore:
 
     def progress_of(self, ident: str, request: ResetRequest) -> ResetProgress:
         """Return what became of a request. Raises BrokerError."""
-        self._resets.read_on()
+        self._notes.read_on()
         described = self.cluster.existing([request.topic]).get(request.topic)
         is_same = described is not None and topic_digest(described.id) == request.id
         is_late, states = request.is_over(wall()), dict[int, TargetState]()
         redelivered, skipped = dict[int, int](), dict[int, tuple[tuple[int, int], ...]]()
         for one in request.targets:
             number = one.partition
-            known = self._note(Partition(request.topic, number), request.id)
+            known = self._notes.resets_of(Partition(request.topic, number), request.id)
             if known is not None and ident in known.resets:
                 states[number] = TargetState.DONE
                 if known.last_reset == ident:

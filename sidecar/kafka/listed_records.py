@@ -14,7 +14,7 @@ transaction that moves progress past it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -33,10 +33,11 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, unled_text
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import main_reading_of, queue_reading_of, to_record
-from reconsume.sidecar.kafka.scan import Bounds, Fetches, Report, ScanClient, partition_of
+from reconsume.sidecar.kafka.policy_topic import NotesLog
+from reconsume.sidecar.kafka.scan import Bounds, Report, ScanClient, partition_of
 from reconsume.topics.attempt import retry_state_of
 from reconsume.topics.names import Names
-from reconsume.topics.owner_notes import PARTITION, NotesOfPartition, OwnerNotes, settled_in, unpack_bits
+from reconsume.topics.owner_notes import CHUNK_KEY, NotesOfPartition, settled_in, unpack_bits
 
 
 def progress_with_notes(
@@ -47,26 +48,13 @@ def progress_with_notes(
     noted = {Partition(*name) for name, one in progress.items() if one.notes}
     if not noted:
         return progress
-    notes = read_notes(cluster, names, noted)
+    notes = NotesLog(cluster, names, CHUNK_KEY, noted).read_on()
     progress = dict(read())
     for source in noted & progress.keys():
         one = progress[source]
         early = settled_early(notes.of(source), "" if one.log is None else one.log.topic)
         progress[source] = replace(one, done=OffsetRanges.of(one.done).union(early))
     return progress
-
-
-def read_notes(cluster: Cluster, names: Names, wanted: Collection[Partition]) -> OwnerNotes:
-    """Return what owners have noted about partitions, as far as it is committed. Raises BrokerError."""
-    notes = OwnerNotes(wanted)
-    topic = cluster.existing([names.policy]).get(names.policy)
-    if topic is None or topic.partitions <= PARTITION:
-        return notes
-    spans = cluster.spans([(names.policy, PARTITION)])
-    with ScanClient(cluster.kafka, names.retry_group, cluster.client_id, Fetches.LITTLE) as client:
-        for message in client.scan(spans, Bounds(seconds=ANSWER_SECONDS), expected=names.policy):
-            notes.take(message.key(), message.value())
-    return notes
 
 
 def settled_early(notes: NotesOfPartition, log: str) -> OffsetRanges:

@@ -24,13 +24,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from reconsume.sidecar.clock import now
 from reconsume.sidecar.errors import BrokerError, ContractError
-from reconsume.sidecar.group_policy.control_log import ControlLog, ResetLog
 from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster, CommittedOffsets, DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, unled_text
 from reconsume.sidecar.kafka.client_config import view_config, whole_fetches
 from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
+from reconsume.sidecar.kafka.policy_topic import NotesLog
 from reconsume.sidecar.kafka.scan import MOST, UntilGap, next_messages
 from reconsume.sidecar.view.age import job_has_read_until
 from reconsume.sidecar.view.copy import BOUND, ViewCopy, open_copy
@@ -38,6 +38,7 @@ from reconsume.sidecar.view.query import ViewQuery, questions
 from reconsume.sidecar.view.records import AT_ONCE, Gaps, RecordDecoder, begins_of, shortfall, sums_shortfall
 from reconsume.sidecar.view.source import Source
 from reconsume.topics.names import Kind, Names
+from reconsume.topics.position_ranges import RESET
 from reconsume.topics.specs import VIEW_RETENTION
 
 SURVEY_EVERY = 60.0
@@ -156,10 +157,10 @@ class ViewReader:
         spark = copy.source is Source.SPARK
         self._names, self.copy = names, copy
         self._most = BOUND.records if most is None and spark else most
-        self._cluster = Cluster(kafka)
+        self._cluster = Cluster(kafka, client)
         self._log = PartitionReader(view_config(kafka, names.retry_group, client))
         self._job = CommittedOffsets(self._cluster, names.view_group) if spark else None
-        self._resets = ResetLog(ControlLog(kafka, names, client, self._cluster))
+        self._resets = NotesLog(self._cluster, names, RESET)
         self._unknown_resets = ""
         """Why it is not known what resets have superseded; empty if it is."""
         self._survey = Survey({}, {}, 0)
@@ -266,7 +267,7 @@ class ViewReader:
         except DeniedError as denied:
             self._unknown_resets = f"which records resets have had delivered again is not known: {denied}"
             return
-        self.copy.supersede(self._resets.of_present())
+        self.copy.supersede(self._resets.present_resets())
 
     def _ask_for_ends(self) -> None:
         self._look_at_resets()
