@@ -22,7 +22,8 @@ from reconsume.sidecar.core.position_reset import ResetOrder
 from reconsume.sidecar.delivery.push.batch import BatchPush
 from reconsume.sidecar.delivery.push.pool import Push
 from reconsume.sidecar.group_policy.controller import PolicyController
-from reconsume.sidecar.group_policy.follower import InstanceInfo, PolicyFollower, PolicySource, PolicyUpdate
+from reconsume.sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
+from reconsume.sidecar.group_policy.heartbeat import InstanceInfo
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.observability.metric_sources import Sources

@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconsume.sidecar.group_policy.follower import InstanceInfo, PolicyFollower, PolicySource, PolicyUpdate
+from reconsume.sidecar.group_policy.follower import PolicyFollower, PolicySource, PolicyUpdate
+from reconsume.sidecar.group_policy.heartbeat import InstanceInfo
 from reconsume.sidecar.group_policy.levels import Undrained, undrained_levels, unlisted_levels
 from reconsume.sidecar.kafka.client_config import follower_config, teller_config
 from reconsume.sidecar.kafka.consumer.log_checks import Leaders, OffsetLookup

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reconsume.sidecar.group_policy.follower import LATE, Heartbeat, InstanceInfo
+from reconsume.sidecar.group_policy.heartbeat import LATE, Heartbeat, InstanceInfo
 from reconsume.sidecar.kafka.client_config import teller_config
 from reconsume.sidecar.kafka.clients import unchanging
 from reconsume.topics.names import Names

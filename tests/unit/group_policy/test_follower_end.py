@@ -8,17 +8,15 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from reconsume.sidecar.group_policy.follower import InstanceInfo, PolicyFollower, PolicyUpdate
-from reconsume.topics.names import Names
+from reconsume.sidecar.group_policy.follower import LogReading
+from reconsume.sidecar.group_policy.heartbeat import InstanceInfo
 from reconsume.topics.policy_record import SubscriptionRecord
 
 END = 8
 
 
-def message(offset: int, code: int | None) -> Any:
-    error = None if code is None else KafkaError(code)
+def message(offset: int) -> Any:
     return SimpleNamespace(
-        error=lambda: error,
         partition=lambda: 0,
         offset=lambda: offset,
         key=lambda: b"k",
@@ -38,15 +36,9 @@ def message(offset: int, code: int | None) -> Any:
     ],
 )
 def test_a_topic_is_read_when_it_was_read_up_to_where_it_ended(offset: int, code: int | None, caught_up: bool) -> None:
-    updates = list[PolicyUpdate]()
-    listener: Any = SimpleNamespace(on_update=updates.append)
-    own, told = InstanceInfo("pod-1", SubscriptionRecord({}, 1)), list[bool]()
-    source: Any = SimpleNamespace(names=Names("billing"), own=own)
-    follower = PolicyFollower({}, {}, source, listener)
-    heartbeat: Any = SimpleNamespace(tell=lambda: told.append(True))
-    follower._heartbeat = heartbeat
-    follower._reading, follower._end = True, END
-    unused: Any = None
-    follower._take(unused, [message(offset, code)])
-    assert [update.caught_up for update in updates] == [caught_up]
-    assert told == [True] * caught_up, "it is published then, and not before"
+    log = LogReading(InstanceInfo("pod-1", SubscriptionRecord({}, 1)), 0, END, has_notes=False)
+    if code is None:
+        log.hear(message(offset))
+    else:
+        log.hear_end(message(offset))
+    assert log.is_complete is caught_up
