@@ -87,11 +87,57 @@ class Lanes(Protocol):
         """Hear that the group's policy has begun, changed or ended a ladder that keeps the order."""
 
 
-class FollowedLog:
-    """The control log as this instance has read it."""
+class StartGate:
+    """What the lanes wait for at the start. `within`: seconds, but for an instance that `is_strict`.
 
-    def __init__(self, instance: str, clock: Callable[[], Now]) -> None:
-        self.state = ControlState(OF_INSTANCE)
+    `owner`: the Spark query that reads the group's retries, so that this instance may not and ends.
+    """
+
+    def __init__(self, within: float, *, is_strict: bool) -> None:
+        self.owner: Reader | None = None
+        self._within, self._is_strict = within, is_strict
+        self._known, self._counted = asyncio.Event(), asyncio.Event()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the group's settings are in force, or there are none. Any thread may ask."""
+        return self._known.is_set()
+
+    def note_known(self) -> None:
+        """Note that they are."""
+        self._known.set()
+
+    def note_readers(self, news: PolicyUpdate) -> None:
+        """Note whether the log has a heartbeat of this instance, and whether another one reads the group's retries."""
+        self.owner = self.owner or news.owner
+        if news.counted:
+            self._counted.set()
+
+    async def wait_known(self) -> None:
+        """Wait until the group's settings are in force, or there are none.
+
+        Outside strict mode, the wait ends after `within` seconds. It never ends if this instance may not start: in
+        strict mode for its configuration, and while a Spark query reads the group's retries.
+        """
+        if self._is_strict:
+            await self._known.wait()
+        else:
+            try:
+                await asyncio.wait_for(self._known.wait(), self._within)
+            except TimeoutError:
+                _LOG.warning(UNKNOWN, extra={"event": "settings-unknown"})
+                return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._counted.wait(), COUNTED_WITHIN)
+        if self.owner is not None:
+            await asyncio.Event().wait()
+
+
+class FollowedLog:
+    """The control log as this instance has read it. `own`: what it says there of its own settings."""
+
+    def __init__(self, instance: str, own: OwnSettings, clock: Callable[[], Now]) -> None:
+        self.state, self.own = ControlState(OF_INSTANCE), own
         self.policies = self.state.policies
         """Those by which this instance goes: of the log as it is read now, once that has told of one."""
         self.bad_records = 0
@@ -110,7 +156,8 @@ class FollowedLog:
     def forget_positions(self) -> None:
         """Note that the log is read from its first record. It may be another log."""
         self.state, self._ahead, self.is_read = ControlState(OF_INSTANCE), None, False
-        self._peers.begin()
+        self._peers = Peers(self._instance)
+        self.own.forget_sent()
 
     def hear(self, said: ControlRecord, *, live: bool) -> str:
         """Take in a record. Return why a decision is not carried out, in one sentence; otherwise empty."""
@@ -135,6 +182,11 @@ class FollowedLog:
         if live:
             self._ahead = self.state.written_at - self._clock().steady_ms
         self.is_read |= caught_up
+
+    def keep_own_written(self) -> None:
+        """Have the log, read to its end, say what the settings of this instance are."""
+        needed = {beat.settings for beat in self.state.beats.known().values()}
+        self.own.keep_written(self.state.settings, needed, self.now())
 
     def now(self) -> int:
         """Return the time now by the clock of the log, so that all instances agree who is silent (epoch ms)."""
@@ -182,42 +234,21 @@ class PolicyController:
         clock: Callable[[], Now] = now,
     ) -> None:
         """Begin with the configuration."""
-        self.own = OwnSettings(settings)
         self.holds = HoldKeeper(lanes.obey, clock)
         self.obeys: ObeysTold | None = None
         """What this instance obeys of what operators say. Any thread may read it. None: the log was not read yet."""
         self._chosen = SettingsKeeper(settings)
-        self._lanes, self._known_within = lanes, known_within
-        self._log = FollowedLog(instance, clock)
+        self.start = StartGate(known_within, is_strict=settings.policy_mode == "strict")
+        self._lanes = lanes
+        self._log = FollowedLog(instance, OwnSettings(settings), clock)
         self.holds.begin(self._log.state.holds)
         self.resets = ResetKeeper(lanes.reset)
-        self._decisions_are_told = self._are_notes_written = True
+        self._decided: Mapping[str, DecisionRecord] = {}
+        """The decisions of which the lanes know."""
         self._differing = DifferenceLog()
         self._draining = DrainingLevels(settings.names, frozenset(settings.topic_names))
-        self._known, self._counted = asyncio.Event(), asyncio.Event()
-        self.owner: Reader | None = None
-        """The Spark query that reads the group's retries, so that this instance may not and ends."""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-
-    async def wait_known(self) -> None:
-        """Wait until the group's settings are in force, or there are none.
-
-        Outside strict mode, the wait ends after `known_within` seconds. It never ends if this instance may not start:
-        in strict mode for its configuration, and while a Spark query reads the group's retries.
-        """
-        if self._chosen.file.policy_mode == "strict":
-            await self._known.wait()
-        else:
-            try:
-                await asyncio.wait_for(self._known.wait(), self._known_within)
-            except TimeoutError:
-                _LOG.warning(UNKNOWN, extra={"event": "settings-unknown"})
-                return
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._counted.wait(), COUNTED_WITHIN)
-        if self.owner is not None:
-            await asyncio.Event().wait()
 
     # --- called on the thread of the topic ---------------------------------------------------------------------------
 
@@ -227,7 +258,7 @@ class PolicyController:
 
     def wanted(self) -> frozenset[str]:
         """Return the level topics of the policy in force. Empty until that is known, so that all are checked."""
-        return levels_of(self.settings) if self._known.is_set() else frozenset()
+        return levels_of(self.settings) if self.start.is_known else frozenset()
 
     def awaited(self) -> frozenset[str]:
         """Return the topics for want of which the newest policy or settings are not applied."""
@@ -247,7 +278,7 @@ class PolicyController:
 
     def unwritten(self) -> Iterable[tuple[bytes, bytes | None]]:
         """Return the settings and holds that the topic lacks."""
-        return [*self.own.unwritten(), *self.holds.unwritten()]
+        return [*self._log.own.unwritten(), *self.holds.unwritten()]
 
     # --- what is shown -----------------------------------------------------------------------------------------------
 
@@ -334,14 +365,13 @@ class PolicyController:
     def _take(self, news: PolicyUpdate) -> None:
         if news.begun:
             self._forget_positions()
-        self.owner = self.owner or news.owner
-        if news.counted:
-            self._counted.set()
+        self.start.note_readers(news)
         for said in news.records:
             self._hear(said, news.live)
         self._log.note_end(live=bool(news.records) and news.live, caught_up=news.caught_up)
         self.holds.take(caught_up=news.caught_up)
-        self._tell_decisions()
+        if self._log.is_read:
+            self._tell_decisions()
         self.resets.take(news.resets, self._log.state.resets, self._log.now(), caught_up=news.caught_up)
         bad = [said.heard.text for said in news.records if isinstance(said.heard, BadRecord)]
         if bad:
@@ -349,12 +379,10 @@ class PolicyController:
             _LOG.warning(text, plural(len(bad), "record"), bad[0], extra={"event": "policy-bad-records"})
         if news.look is not None:
             self._see(news.look)
-        if news.caught_up or (self._known.is_set() and news.look is not None):
+        if news.caught_up or (self.start.is_known and news.look is not None):
             self._consider()
         if news.caught_up:
-            state = self._log.state
-            needed = {beat.settings for beat in state.beats.known().values()}
-            self.own.keep_written(state.settings, needed, self._log.now())
+            self._log.keep_own_written()
             self._note_obeyed()
 
     def _forget_positions(self) -> None:
@@ -362,18 +390,13 @@ class PolicyController:
         self.obeys = None  # its offsets are those of the log before
         self.holds.begin(self._log.state.holds)
         self.resets.begin()
-        self._decisions_are_told, self._are_notes_written = False, False
-        self.own.forget_sent()
 
     def _tell_decisions(self) -> None:
-        """Tell the lanes what is decided, once the log was read to its end: what is not said again has ended."""
-        if not self._log.is_read:
-            return
-        if not self._decisions_are_told:
-            self._decisions_are_told = True
-            self._lanes.decide(dict(self._log.state.decisions))
-        if not self._are_notes_written:
-            self._are_notes_written = True
+        """Tell the lanes what is decided, by the log as it was read to its end: what is not said again has ended."""
+        if self._decided != self._log.state.decisions:
+            self._decided = dict(self._log.state.decisions)
+            self._lanes.decide(self._decided)
+        if self.obeys is None:  # the log was read from its beginning
             self._lanes.rewrite_notes()
 
     def _hear(self, said: ControlRecord, live: bool) -> None:
@@ -387,8 +410,6 @@ class PolicyController:
             case DecisionHeard(id=ident) if fault:
                 extra = {"event": "settlement-ignored", "about": [ident]}
                 _LOG.warning("the decision %s is not carried out: %s", ident, fault, extra=extra)
-            case DecisionHeard() | BadRecord():
-                self._decisions_are_told = False
 
     def _see(self, look: TopicSnapshot) -> None:
         self._chosen.see(look.topics, look.awaited)
@@ -396,7 +417,7 @@ class PolicyController:
         if look.wanted != self.wanted():  # a level that left the policy meanwhile was not checked
             return
         empty = self._draining.see(look.left)
-        if empty is not None and self._known.is_set():
+        if empty is not None and self.start.is_known:
             self._draining.log_empty(empty)
             self._read_draining()
 
@@ -411,12 +432,12 @@ class PolicyController:
         if self.refusal or self.doubts():
             return
         if before is not None:
-            if self._known.is_set():  # levels that leave the policy are read until a snapshot finds them empty
+            if self.start.is_known:  # levels that leave the policy are read until a snapshot finds them empty
                 self._draining.leave(levels_of(before.settings) & self._chosen.topics)
             self._draining.rejoin(levels_of(self.settings))
             self._lanes.apply(self.settings, self._draining.levels)
-        if not self._known.is_set():
-            self._known.set()
+        if not self.start.is_known:
+            self.start.note_known()
             self._draining.rejoin(levels_of(self.settings))
             self._read_draining()
         if self._log.is_read:
@@ -436,7 +457,7 @@ class PolicyController:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._differing.differences or any(one.digest != self.own.digest for one in candidates):
+        if self._differing.differences or any(one.digest != self._log.own.digest for one in candidates):
             wait_s = self._log.next_silence()
             if wait_s is not None:
                 self._timer = self._loop.call_later(wait_s + 0.01, self._consider)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections import deque
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -84,6 +84,29 @@ class Bounds(NamedTuple):
 
 
 OF_INSTANCE = Bounds(policies=1, holds=0, dismissals=0, actions=0)
+
+
+T = TypeVar("T")
+
+
+class Newest(dict[str, T]):
+    """Records by their ids, in the order in which they were written last. Above `most` the oldest are dropped."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def put(self, ident: str, record: T | None) -> None:
+        """Take in what was written last about an id; None: it was deleted."""
+        self.pop(ident, None)
+        if record is not None:
+            self[ident] = record
+            if len(self) > self._most:
+                self.drop_oldest()
+
+    def drop_oldest(self) -> None:
+        """Drop the record that was written first."""
+        del self[next(iter(self))]
 
 
 class ControlRecord(NamedTuple):
@@ -266,44 +289,35 @@ class HoldsHeard:
     def __init__(self, most_ended: int) -> None:
         self.live: dict[str, HoldRecord] = {}
         """The holds that were not released, by id. Some may be over."""
-        self.released: dict[str, HoldRecord] = {}
+        self.released = Newest[HoldRecord](MOST_KEPT)
         """The newest releases, by id: for a topic that was recreated without them."""
-        self.history: dict[str, HoldRecord] = {}
+        self.history = Newest[HoldRecord](most_ended)
         """The newest holds, ended ones too, by id. A release stays, even if the hold is written again."""
         self.newer: set[str] = set()
         """The ids of holds that a newer version wrote."""
         self._ignored: dict[str, tuple[str, int]] = {}
         """Why a hold is not obeyed, and until when that matters (epoch ms)."""
-        self._most_ended = most_ended
 
     def add(self, ident: str, record: HoldRecord | None, now_ms: int) -> None:
         """Take in a hold or its release; None: it was deleted."""
         self._ignored.pop(ident, None)
         self.newer.discard(ident)
+        if record is None or record.released:
+            self.live.pop(ident, None)
+            self.released.put(ident, record)
         if record is None:
-            self.live.pop(ident, None)
-            self.released.pop(ident, None)
             return
-        self._remember(ident, record)
+        known = self.history.get(ident, record)
+        self.history.put(ident, known if known.released and not record.released else record)
         if record.released:
-            self.live.pop(ident, None)
-            self.released.pop(ident, None)
-            self.released[ident] = record
-            if len(self.released) > MOST_KEPT:
-                del self.released[next(iter(self.released))]
-        elif lasts_too_long(record, now_ms):
+            return
+        if lasts_too_long(record, now_ms):
             self.live.pop(ident, None)
             self.ignore(ident, f"hold {ident} by {record.who} would last more than 7 d", record.until)
         elif ident in self.live or self._has_room(now_ms):
             self.live[ident] = record
         elif record.until > now_ms:
             self.ignore(ident, f"hold {ident} by {record.who}: {MOST_KEPT} holds are known already", record.until)
-
-    def _remember(self, ident: str, record: HoldRecord) -> None:
-        known = self.history.pop(ident, record)
-        self.history[ident] = known if known.released and not record.released else record
-        if len(self.history) > self._most_ended:
-            del self.history[next(iter(self.history))]
 
     def _has_room(self, now_ms: int) -> bool:
         if len(self.live) >= MOST_KEPT:
@@ -350,13 +364,12 @@ class ControlState:
         """Who reads the group's retries: sidecars and Spark queries."""
         self.settings = KnownSettings()
         self.holds = HoldsHeard(bounds.holds)
-        self.dismissals: dict[str, SettlementRecord] = {}
+        self.dismissals = Newest[SettlementRecord](bounds.dismissals)
         """The dismissals of dead letters, by the record's id."""
         self.decisions: dict[str, DecisionRecord] = {}
         """The open decisions about waiting records, by id, in the order of the log, whose time is their `at`."""
-        self.actions: dict[str, ActionRecord] = {}
-        """The actions by id, in the order in which they were written last."""
-        self.resets: dict[str, ResetRequest] = {}
+        self.actions = Newest[ActionRecord](bounds.actions)
+        self.resets = Newest[ResetRequest](MOST_RESETS)
         """The newest requests to move positions, by id, in the order of the log, whose time is their `at`."""
         self.next_offset = 0
         """The offset after the last record."""
@@ -364,7 +377,6 @@ class ControlState:
         """The offset after the last policy or hold."""
         self.written_at = 0
         """When the last record was written (epoch ms)."""
-        self._bounds = bounds
 
     def apply(self, said: ControlRecord, now_ms: int) -> str:
         """Take in the next record. Return why a decision is not carried out, in one sentence; otherwise empty."""
@@ -394,13 +406,16 @@ class ControlState:
                 self.holds.add(ident, hold, now_ms)
                 self.said_to = self.next_offset
             case SettlementHeard(id=ident, record=settlement):
-                self._hear_settlement(ident, settlement)
+                is_dismissal = settlement is not None and settlement.how == COMMIT and bool(settlement.position)
+                self.dismissals.put(ident, settlement if is_dismissal else None)
             case DecisionHeard(id=ident, record=decision):
                 return self._hear_decision(ident, decision, at, now_ms)
             case ActionHeard(id=ident, record=action):
-                self._hear_action(ident, action)
+                self.actions.put(ident, action)
             case ResetHeard(id=ident, record=reset):
-                self._hear_reset(ident, reset, at)
+                self.resets.put(ident, reset and replace(reset, at=at))
+                while sum(len(one.targets) for one in self.resets.values()) > MOST_TARGETS_KEPT:
+                    self.resets.drop_oldest()
         return ""
 
     def live_settings(self, now_ms: int) -> tuple[LiveSettings, ...]:
@@ -417,21 +432,6 @@ class ControlState:
         named = {beat.settings for beat in self.beats.known().values()}
         self.settings.add(digest, record, at, named)
 
-    def _hear_settlement(self, ident: str, record: SettlementRecord | None) -> None:
-        """Take in the dismissal of a dead letter; None: its letter is gone. Former versions wrote settlements of
-        records that wait, which have no position: they say nothing."""
-        self.dismissals.pop(ident, None)
-        is_dismissal = record is not None and record.how == COMMIT and bool(record.position)
-        if record is not None and is_dismissal and len(self.dismissals) < self._bounds.dismissals:
-            self.dismissals[ident] = record
-
-    def _hear_action(self, ident: str, record: ActionRecord | None) -> None:
-        self.actions.pop(ident, None)
-        if record is not None:
-            self.actions[ident] = record
-            if len(self.actions) > self._bounds.actions:
-                del self.actions[next(iter(self.actions))]
-
     def _hear_decision(self, ident: str, record: DecisionRecord | None, at: int, now_ms: int) -> str:
         """Take in a decision; None: it has ended. Return why nobody carries it out; empty if somebody may."""
         self.decisions.pop(ident, None)
@@ -444,30 +444,21 @@ class ControlState:
         self.decisions[ident] = replace(record, at=at)
         return ""
 
-    def _hear_reset(self, ident: str, record: ResetRequest | None, at: int) -> None:
-        self.resets.pop(ident, None)
-        if record is not None:
-            self.resets[ident] = replace(record, at=at)
-            while (
-                len(self.resets) > MOST_RESETS
-                or sum(len(one.targets) for one in self.resets.values()) > MOST_TARGETS_KEPT
-            ):
-                del self.resets[next(iter(self.resets))]
-
     def _hear_unreadable(self, said: ControlRecord, bad: NewerRecord | BadRecord) -> None:
+        """Take in a record that cannot be read: it counts as none, as the last record of its key counts."""
+        ident = said.key.partition(b"/")[2].decode("ascii", errors="replace")
         if isinstance(bad, NewerRecord):
             if bad.instance is None:
                 self.policies.add(Entry(said.offset, None, versions.sentence(bad.v), bad.v), said.size)
         elif said.key == KEY:
             self.policies.add(Entry(said.offset, None, bad.text), said.size)
         elif said.key.startswith(SETTINGS):
-            self._hear_settings(said.key[len(SETTINGS) :].decode("ascii", errors="replace"), None, said.at)
+            self._hear_settings(ident, None, said.at)
         elif said.key.startswith(DECISION):
-            self.decisions.pop(said.key[len(DECISION) :].decode("ascii", errors="replace"), None)
+            self.decisions.pop(ident, None)
         elif said.key.startswith(RESET):
-            self.resets.pop(said.key[len(RESET) :].decode("ascii", errors="replace"), None)
+            self.resets.pop(ident, None)
         elif said.key.startswith(HOLD):
-            ident = said.key[len(HOLD) :].decode("ascii", errors="replace")
             self.holds.live.pop(ident, None)
             self.holds.ignore(ident, bad.text, 2**63)
             if bad.newer and IDENT.fullmatch(ident) and len(self.holds.newer) < MOST_KEPT:
@@ -475,17 +466,13 @@ class ControlState:
 
 
 class Peers:
-    """What one instance makes of the heartbeats: whether others are well, and have said so behind its own."""
+    """What an instance makes of the heartbeats of one log: whether others are well, and have said so behind its own."""
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
         self._not_well_at: int | None = None
         """The offset of the heartbeat by which this instance said that it does not work. None: it said no such
         thing."""
-
-    def begin(self) -> None:
-        """Note that the log is read from its beginning: offsets may be of another log."""
-        self._not_well_at = None
 
     def hear(self, instance: str, beat: SubscriptionRecord | None, offset: int, *, live: bool) -> None:
         """Take in a heartbeat. One that was not read `live` may be of a process before this one."""

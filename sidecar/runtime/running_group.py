@@ -214,7 +214,7 @@ class RunningGroup:
         self._starting.append(background(self._name_missing_topics(), "topics"))
         self._starting.append(background(self._service_credentials.follow(), "service-credentials"))
         self._starting.append(background(self._share.follow(), "group-share"))
-        follow_service = self._membership.start(self._controller.wait_known, self._delivery)
+        follow_service = self._membership.start(self._controller.start.wait_known, self._delivery)
         self._starting.append(background(follow_service, "membership"))
         _LOG.info("started", extra={"event": "started", "group": self.settings.group, "instance": self._instance})
         if self.settings.deliver.broadcast:
@@ -231,7 +231,7 @@ class RunningGroup:
             for problem in self._controller.refusal:
                 _LOG.error("configuration: %s", problem, extra={"event": "policy-mismatch"})
             return os.EX_CONFIG
-        if (owner := self._controller.owner) is not None:
+        if (owner := self._controller.start.owner) is not None:
             text = "the group's retries are read by %s; a second reader would double their copies: stop one of both"
             _LOG.error(text, owner.described, extra={"event": "retries-owned"})
             return 1
@@ -364,7 +364,7 @@ class RunningGroup:
 
     async def _wait_known(self) -> None:
         """Return when the policy and the topics for outputs are known, by which responses are judged."""
-        await self._controller.wait_known()
+        await self._controller.start.wait_known()
         while self._outputs is not None and not self._outputs.listed.is_set():
             await asyncio.sleep(0.01)
 
@@ -372,5 +372,5 @@ class RunningGroup:
         return needed_topics(self._controller.settings)
 
     async def _name_missing_topics(self) -> None:
-        await self._controller.wait_known()
+        await self._controller.start.wait_known()
         await self._missing.name()

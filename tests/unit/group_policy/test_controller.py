@@ -14,6 +14,7 @@ from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.group_policy.controller import FollowedLog
 from reconsume.sidecar.group_policy.follower import PolicyUpdate, TopicSnapshot
 from reconsume.sidecar.group_policy.levels import Undrained
+from reconsume.sidecar.group_policy.settings_keeper import OwnSettings
 from reconsume.sidecar.settings.group_policy import levels_of
 from reconsume.topics.agreement import SettingsHeard, SettingsRecord, digest_of
 from reconsume.topics.hold_record import HoldHeard, HoldRecord
@@ -39,7 +40,7 @@ def test_the_last_of_many_old_policies_is_taken_once(tmp_path: Path) -> None:
             await seen.tell(policy(max_reconsume_times=times), caught_up=False, live=False)
         assert seen.desk.settings.retry.max_reconsume_times == 16
         await seen.tell(policy(max_reconsume_times=5), live=False)
-        await asyncio.wait_for(seen.desk.wait_known(), 1)
+        await asyncio.wait_for(seen.desk.start.wait_known(), 1)
         assert next(settings.retry.max_reconsume_times for settings, _ in seen.applied) == 5
         shown = seen.desk.policy()
         assert (shown["who"], shown["at"]) == ("ann", 5)
@@ -69,13 +70,13 @@ def test_it_says_what_it_obeys_once_it_has_read_the_log(tmp_path: Path) -> None:
 
 def test_the_lanes_wait_for_the_policy_and_not_for_ever(tmp_path: Path) -> None:
     async def lenient(seen: Seen) -> None:
-        await asyncio.wait_for(seen.desk.wait_known(), 1)
+        await asyncio.wait_for(seen.desk.start.wait_known(), 1)
 
     async def strict(seen: Seen) -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(seen.desk.wait_known(), 0.3)
+            await asyncio.wait_for(seen.desk.start.wait_known(), 0.3)
         await seen.begin()
-        await asyncio.wait_for(seen.desk.wait_known(), 1)
+        await asyncio.wait_for(seen.desk.start.wait_known(), 1)
 
     run(good(tmp_path, *SETS), lenient)
     run(good(tmp_path, *SETS, "policy_mode=strict"), strict)
@@ -136,7 +137,7 @@ def test_an_instance_that_starts_while_the_levels_of_its_policy_are_created_wait
         await seen.tell(policy(levels=["1s", "3s", "5s"], max_deaths=9), live=False)
         assert (seen.applied, seen.desk.refusal) == ([], ())
         await seen.look(there=[*LEVELS, NEW], caught_up=True)
-        await seen.desk.wait_known()
+        await seen.desk.start.wait_known()
         assert seen.desk.settings.retry.levels == (1_000, 3_000, 5_000)
 
     run(good(tmp_path, *SETS), work)
@@ -246,7 +247,7 @@ def test_strict_refuses_at_the_start_and_keeps_its_own_later(tmp_path: Path) -> 
         await seen.begin(policy(max_deaths=9))
         assert [problem.split(":")[0] for problem in seen.desk.refusal] == ["retry.max_deaths"]
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(seen.desk.wait_known(), 0.1)
+            await asyncio.wait_for(seen.desk.start.wait_known(), 0.1)
 
     async def later(seen: Seen) -> None:
         await seen.begin(policy(max_deaths=3))
@@ -368,7 +369,7 @@ def test_an_instance_of_its_own_neither_follows_nor_is_followed(tmp_path: Path, 
     async def work(seen: Seen) -> None:
         await seen.begin(newest, with_settings("pod-1", newest), policy(max_reconsume_times=16))
         assert seen.desk.settings.retry.max_deaths == 3
-        assert seen.desk.own.digest == ""
+        assert seen.desk._log.own.digest == ""
         assert not list(seen.desk.unwritten())
 
     run(good(tmp_path, *SETS, f"policy_mode={mode}"), work)
@@ -402,10 +403,12 @@ def test_settings_that_cannot_be_applied_are_skipped_and_named_until_they_can_be
     assert line.__dict__["event"] == "settings-refused"
 
 
-def test_an_instance_whose_heartbeats_do_not_come_back_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_instance_whose_heartbeats_do_not_come_back_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Given a log without a heartbeat of this instance, then it is named after three minutes, until one comes back."""
     clock = [0]
-    log = FollowedLog("me", lambda: Now(10**9 + clock[0], clock[0]))
+    log = FollowedLog("me", OwnSettings(good(tmp_path)), lambda: Now(10**9 + clock[0], clock[0]))
     for clock[0] in range(0, 400_000, 20_000):
         log.look_for_own()
     assert [record.__dict__["event"] for record in caplog.records] == ["heartbeat-missing"]
@@ -424,7 +427,7 @@ def test_the_log_gets_the_own_settings_once_if_it_lacks_them_with_the_rank_that_
         parsed = parse_record(key, value)
         assert isinstance(parsed, SettingsHeard)
         assert parsed.record is not None
-        assert (parsed.digest, parsed.record.rank) == (seen.desk.own.digest, 7)
+        assert (parsed.digest, parsed.record.rank) == (seen.desk._log.own.digest, 7)
         await seen.tell(parsed)
         assert not list(seen.desk.unwritten())
         seen.desk.on_update(PolicyUpdate((), None, caught_up=True, live=False, begun=True))

@@ -68,7 +68,7 @@ def test_a_policy_of_a_higher_version_leaves_the_running_one_in_force_and_is_tol
 def test_an_instance_that_starts_under_a_policy_of_a_higher_version_runs_by_its_configuration(tmp_path: Path) -> None:
     async def work(seen: Seen) -> None:
         await seen.begin(NewerRecord(2))
-        await seen.desk.wait_known()
+        await seen.desk.start.wait_known()
         assert seen.desk.settings.retry.max_reconsume_times == 16
         assert "v 2" in seen.desk.refused[0]
 
