@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reconsume.sidecar.cli.dlq.commands import MOST_EVENTS
 from reconsume.sidecar.cli.dlq.filters import SCANNED, DryRun, OpenGroup, ScanMost, expect_letters, open_dlq
 from reconsume.sidecar.cli.terminal.arguments import author, optional_record_id
 from reconsume.sidecar.cli.terminal.confirm import Yes
@@ -103,11 +102,11 @@ def settle(
 
     With `--commit` a dead letter is dismissed for good. It leaves `dlq list` and every redrive; `dlq list --all` and
     `dlq show` still have it, and the DLQ keeps it as long as any other. The decision is a record in the group's policy
-    topic, and an event DISMISSED in the record's journey, with who made it and why. What was dismissed once is not
-    dismissed again, and keeps its first reason.
+    topic, and an event DISMISSED in the record's journey, with who made it and why. What was dismissed once
+    keeps its first reason: the same command only writes the event again.
     It is about this death alone: if a redrive had the record in hand meanwhile and it dies again, it is listed again.
     Refused where 10 000 letters of the group are dismissed: `dlq purge` makes room. Ends with 3 if the decision is
-    written and its event is not: the same command writes it.
+    written and its event is not.
 
     \b
     Examples:
@@ -145,7 +144,6 @@ def decide(options: Options, group: OpenGroup, request: SettleRequest, scan: int
     """Settle what waits, or else dismiss a dead letter. Raises LetterError if there is neither."""
     from reconsume.sidecar.dlq.operations import Dismissal  # the Kafka client is slow to import
     from reconsume.sidecar.dlq.settle_waiting import SettleWaiting
-    from reconsume.sidecar.view.journey import events_since
 
     letters, who, actions = group.letters, group.who, group.actions
     operation = SettleWaiting(letters, group.settings, request, talk)
@@ -158,8 +156,9 @@ def decide(options: Options, group: OpenGroup, request: SettleRequest, scan: int
         if not operation.decision:
             raise
         return operation.outcome().status
-    events = events_since(letters.kafka, letters.names, MOST_EVENTS)
-    dismissal = Dismissal(letters, lambda report: newest_letter(group, request.id, scan, report), request, events)
+    dismissal = Dismissal(
+        letters, lambda report: newest_letter(group, request.id, scan, report), request, is_of_one=True
+    )
     return carry_out(options, dismissal, who, actions, yes=yes, dry_run=dry_run)
 
 

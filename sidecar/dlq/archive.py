@@ -21,7 +21,7 @@ import binascii
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -35,7 +35,7 @@ from reconsume.sidecar.dlq.copies import rank_of
 from reconsume.sidecar.dlq.dead_letters import DeadLetters, Layout, LetterScan, Scan
 from reconsume.sidecar.dlq.letters import Eligibility, Letter, read_letter, target_of
 from reconsume.sidecar.dlq.producer import MOST_LETTERS, DlqProducer, LetterWriter
-from reconsume.sidecar.dlq.redriver import PlanCounts, redrive_edited
+from reconsume.sidecar.dlq.redriver import Edits, PlanCounts, Redriver, at_positions, plan_redrive
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.files import open_plain
 from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status, no_report
@@ -395,10 +395,26 @@ class ImportLetters:
         results |= dict.fromkeys(missing, (IMPORTED, ""))
         results |= {series: (REFUSED, reason) for series, reason in importer.refused.items()}
         if importer.edited:
-            edits = redrive_edited(self._letters, importer.edited, self._who, stop, report)
-            results |= {one.series: _result_of(one.kind.verdict, one.kind.error) for one in edits.results}
+            redriven = self._redrive_edited(importer.edited, stop, report)
+            results |= {one.series: _result_of(one.kind.verdict, one.kind.error) for one in redriven.results}
         for letter in lines:
             counts.count(letter, *results.get(importer.name_of(letter), (THERE, "")))
+
+    def _redrive_edited(
+        self, values: Mapping[str, bytes | None], stop: threading.Event | None, report: Report
+    ) -> PlanCounts:
+        """Redrive the letters at these positions with other values, and return the result of each.
+
+        `stop`: ends the redrive between two transactions; None: nothing is written, and READY are those that would be
+        redriven.
+        """
+        request = at_positions(values)
+        if stop is None:
+            return plan_redrive(self._letters, request, None, report)
+        counts = PlanCounts(len(values))
+        with Redriver(self._letters, request, stop, edits=Edits(values, self._who), counts=counts) as redriver:
+            redriver.run(None, None, report)
+        return counts
 
 
 def _result_of(verdict: str, error: str) -> tuple[str, str]:

@@ -30,6 +30,7 @@ from reconsume.sidecar.core.offset_ranges import OffsetRanges
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition, Record, weight_of
 from reconsume.sidecar.dlq.copies import MOST_AT_ONCE, ComparedLetters, LetterNames, hash_of
+from reconsume.sidecar.dlq.dismissals import Settlements, read_settlements
 from reconsume.sidecar.dlq.letters import OPEN, Eligibility, Filter, Letter, RedriveRequest, read_letter
 from reconsume.sidecar.dlq.preview import BEGINNING
 from reconsume.sidecar.dlq.redrive_history import (
@@ -42,7 +43,6 @@ from reconsume.sidecar.dlq.redrive_history import (
     first_open,
     read_from,
 )
-from reconsume.sidecar.dlq.settlements import Settlements, read_settlements
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.hints import absent
 from reconsume.sidecar.kafka.admin.cluster import OFFSETS_KEPT, Cluster

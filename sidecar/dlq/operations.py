@@ -2,7 +2,7 @@
 
 Redrive, dismiss and purge: each plans, runs, and says what was done. The texts and the rows are here, so that a command
 and a page say the same. An import has its own stream of rows (`archive.py`), and what waits is settled in
-`settle_waiting.py`. How each is done is in `redriver.py`, `settle.py` and `purge.py`.
+`settle_waiting.py`. How a redrive and a dismissal are done is in `redriver.py` and `dismissals.py`.
 """
 
 from __future__ import annotations
@@ -10,28 +10,29 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from reconsume.sidecar.clock import utc
-from reconsume.sidecar.dlq.dead_letters import DeadLetters, SearchResult
-from reconsume.sidecar.dlq.letters import FILTER_FIELDS, Eligibility, Filter, Letter, RedriveRequest, target_of
-from reconsume.sidecar.dlq.purge import Purge
-from reconsume.sidecar.dlq.redriver import REFUSED, PlanCounts, Redriver, plan_redrive, why
-from reconsume.sidecar.dlq.settle import (
+from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq.dead_letters import DeadLetters, LetterScan, SearchResult
+from reconsume.sidecar.dlq.dismissals import (
     Dismissed,
-    ReadEvents,
-    decision_of,
     dismiss,
+    dismissal_of,
     expect_room,
     fault_of_dismissal,
     forget_gone,
 )
+from reconsume.sidecar.dlq.letters import FILTER_FIELDS, OPEN, Eligibility, Filter, Letter, RedriveRequest, target_of
+from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
+from reconsume.sidecar.dlq.redriver import REFUSED, PlanCounts, Redriver, plan_redrive, why
 from reconsume.sidecar.dlq.settle_request import SettleRequest
 from reconsume.sidecar.errors import BrokerError, LetterError
 from reconsume.sidecar.hints import hint
+from reconsume.sidecar.kafka.admin.changes import TopicAdmin
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.sidecar.operation import Outcome, Plan, Report, Row, Status
 from reconsume.sidecar.printable import plural, printable
-from reconsume.topics.attempt import attempt_of
-from reconsume.topics.events import State
 from reconsume.topics.retry_headers import LARGEST_LONG
 
 REDRIVE_COLUMNS = ("action", "reason", "topic", "target", "letters", "why")
@@ -139,9 +140,8 @@ class Redrive:
 class Dismissal:
     """Dismiss dead letters for good: those that `find` returns, with their states. `request`: why, and who decides.
 
-    With `events`, which reads the events of a record, it is about one letter: one that cannot be dismissed is an error,
-    and of one that was dismissed before only the event is written, if it is missing. Without, `kept_counts` counts
-    these.
+    Where it `is_of_one` letter, one that cannot be dismissed is an error, and of one that was dismissed before only the
+    event is written again: it may be missing. Otherwise `kept_counts` counts these.
     """
 
     action = "dismiss"
@@ -151,9 +151,10 @@ class Dismissal:
         letters: DeadLetters,
         find: Callable[[Report], SearchResult],
         request: SettleRequest,
-        events: ReadEvents | None = None,
+        *,
+        is_of_one: bool = False,
     ) -> None:
-        self._letters, self._find, self._events = letters, find, events
+        self._letters, self._find, self._is_of_one = letters, find, is_of_one
         self.why, self._by, self.what = request.why, request.by, request.id
         self.good, self.kept_counts = list[Letter](), Counter[Eligibility]()
         self.cut = False
@@ -173,7 +174,7 @@ class Dismissal:
         self.cut, states = search.cut, list[Eligibility]()
         for letter, state in search.letters:
             fault = fault_of_dismissal(letter, state)
-            if self._events is None and (fault or state is Eligibility.DISMISSED):
+            if not self._is_of_one and (fault or state is Eligibility.DISMISSED):
                 self.kept_counts[state] += 1
             elif fault:
                 raise LetterError(fault)
@@ -184,18 +185,15 @@ class Dismissal:
             return Plan(SETTLE_COLUMNS, [], "", NOTHING_WRITTEN)
         settlements = expect_room(self._letters, sum(state is not Eligibility.DISMISSED for state in states))
         question, nothing = f"Dismiss {self._named()} for good?", NOTHING_WRITTEN
-        if (kept := decision_of(self.good[0], settlements)) is not None and self._events is not None:
+        if self._is_of_one and (kept := dismissal_of(self.good[0], settlements)) is not None:
             other = "" if kept.why == self.why else ": the new reason is not kept"
             self._before = f"{self.good[0].id} was dismissed before by {kept.who}, because {kept.why}{other}"
-            self.why = kept.why
-            events = self._events(self.good[0].id, kept.at)
-            if any((one.state, attempt_of(one)) == (State.DISMISSED, attempt_of(kept)) for one in events):
-                question, nothing = "", self._before
+            self.why, question, nothing = kept.why, "Write its event again?", self._before
         rows = [self._row(letter, state) for letter, state in zip(self.good, states, strict=True)]
         return Plan(SETTLE_COLUMNS, rows, question, nothing)
 
     def _named(self) -> str:
-        return plural(len(self.good), "dead letter") if self._events is None else printable(self.good[0].id)
+        return printable(self.good[0].id) if self._is_of_one else plural(len(self.good), "dead letter")
 
     def _row(self, letter: Letter, state: Eligibility) -> Row:
         return {
@@ -219,18 +217,38 @@ class Dismissal:
             sentence = f"dismissed, but {self.done.event_fault}; the same command tries it again"
             return Outcome([], [sentence], Status.PARTLY)
         if self._before:
-            return Outcome([], [f"{self._before}; only its event was missing, and is written now"])
+            return Outcome([], [f"{self._before}; only its event is written again"])
         all_of_them = f"`{hint('dlq list --all')}` shows it"
         return Outcome([], [f"dismissed {self._named()}: it is in no list and no redrive any more; {all_of_them}"])
 
 
 # --- purge ---
 
+EVERY_LETTER = RedriveRequest(Filter(), MOST_REDRIVES_EVER, forgotten=True)
+"""A request that selects every letter. With it, each letter is checked for an earlier redrive."""
+
+
+@dataclass
+class Deletion:
+    """The deletion in one partition. All records below the offset `before` are deleted."""
+
+    before: int
+    deleted: int = 0
+    open: int = 0
+    """The number of deleted letters that were never redriven."""
+    older: int = 0
+    """Letters before the time range. They stay, and keep the letters behind them from being deleted."""
+    behind: int = 0
+    """Selected letters that stay because they lie behind one that stays."""
+    error: str = ""
+
 
 class PurgeLetters:
     """Delete dead letters for good: those that died since `since` and before `until` (epoch ms).
 
-    `warn`: gets a sentence if the decisions about letters that are gone could not be deleted.
+    Kafka deletes only from the beginning of a partition. So in each partition the letters before the first one that
+    must stay are deleted, and selected letters behind that one stay too. `warn`: gets a sentence if the decisions about
+    letters that are gone could not be deleted.
     """
 
     action, why = "purge", ""
@@ -238,44 +256,63 @@ class PurgeLetters:
     def __init__(self, letters: DeadLetters, conditions: Filter, warn: Callable[[str], None]) -> None:
         self._letters, self._conditions, self._warn = letters, conditions, warn
         self.what = filter_words(conditions)
+        self._deletions: dict[Partition, Deletion] = {}
 
     def plan(self, report: Report) -> Plan:
         """Look at every letter. Raises BrokerError and ContractError."""
-        self._purge = purge = Purge(self._letters, self._conditions.since, self._conditions.until, report)
-        deletions = purge.deletions.values()
-        verb = "goes" if purge.total == 1 else "go"
-        fresh = sum(deletion.open for deletion in deletions)
-        remarks = [f"{plural(purge.total, 'dead letter')} {verb}, {fresh} of them never redriven"]
-        if behind := sum(deletion.behind for deletion in deletions):
-            older = sum(deletion.older for deletion in deletions)
+        since, until, keeping = self._conditions.since, self._conditions.until, set[Partition]()
+        with LetterScan(self._letters, EVERY_LETTER, report) as scan:
+            self._deletions = {
+                partition: Deletion(span.begin) for partition, span in scan.whole.items() if span.begin < span.end
+            }
+            for letter, state in scan:
+                partition, timestamp = letter.record.source, letter.record.timestamp
+                deletion = self._deletions[partition]
+                deletion.older += timestamp < since
+                if not since <= timestamp < until:
+                    keeping.add(partition)
+                elif partition in keeping:
+                    deletion.behind += 1
+                else:
+                    deletion.deleted, deletion.before = deletion.deleted + 1, letter.record.offset + 1
+                    deletion.open += state in OPEN
+        total, never_redriven = self._count("deleted"), self._count("open")
+        verb = "goes" if total == 1 else "go"
+        remarks = [f"{plural(total, 'dead letter')} {verb}, {never_redriven} of them never redriven"]
+        if behind := self._count("behind"):
             remarks.append(
-                f"{behind} that are meant cannot go: they lie behind {older} older ones or newer ones that stay, and "
-                "Kafka deletes only from the beginning"
+                f"{behind} that are meant cannot go: they lie behind {self._count('older')} older ones or newer ones "
+                "that stay, and Kafka deletes only from the beginning"
             )
         group = self._letters.names.group
-        question = f"Type {group} to delete {plural(purge.total, 'dead letter')} for good" if purge.total else ""
+        question = f"Type {group} to delete {plural(total, 'dead letter')} for good" if total else ""
         return Plan(PURGE_COLUMNS, self._rows(), question, "", remarks, group)
+
+    def _count(self, what: str) -> int:
+        return sum(getattr(deletion, what) for deletion in self._deletions.values())
 
     @property
     def changed(self) -> int:
         """How many letters were deleted."""
-        return sum(one.deleted for one in self._purge.deletions.values() if one.is_done)
+        return sum(deletion.deleted for deletion in self._deletions.values() if not deletion.error)
 
     def run(self, _report: Report, _stop: threading.Event) -> None:
         """Delete them. Raises BrokerError."""
-        self._purge.delete_letters()
+        before: dict[PartitionName, int] = {
+            partition: deletion.before for partition, deletion in self._deletions.items() if deletion.deleted
+        }
+        for partition, error in TopicAdmin(self._letters.cluster).delete_records(before).items():
+            self._deletions[Partition(*partition)].error = error
         try:
             forget_gone(self._letters)
-        except (
-            BrokerError
-        ) as fault:  # the letters are deleted all the same, and the next purge or settlement tries again
+        except BrokerError as fault:  # the letters are deleted all the same, and the next purge tries again
             self._warn(f"warning: {fault}")
 
     def outcome(self) -> Outcome:
         """Return what was deleted: PARTLY if Kafka refused to delete from some partitions, FAILED if from all."""
-        refused = [deletion for deletion in self._purge.deletions.values() if deletion.error]
+        is_refused = any(deletion.error for deletion in self._deletions.values())
         status = Status.PARTLY if self.changed else Status.FAILED
-        return Outcome(self._rows(), [], status if refused else Status.DONE)
+        return Outcome(self._rows(), [], status if is_refused else Status.DONE)
 
     def _rows(self) -> list[Row]:
         """Return a row for each partition that is not empty."""
@@ -288,5 +325,5 @@ class PurgeLetters:
                 "older": deletion.older,
                 "error": deletion.error,
             }
-            for partition, deletion in sorted(self._purge.deletions.items())
+            for partition, deletion in sorted(self._deletions.items())
         ]

@@ -20,11 +20,10 @@ from typing import Any
 
 import msgspec
 
-from reconsume.sidecar.clock import now
 from reconsume.sidecar.dlq.dead_letters import DeadLetters, LetterScan
-from reconsume.sidecar.dlq.letters import Eligibility, Filter, Letter, RedriveRequest, edited
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, RedriveRequest
 from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
-from reconsume.sidecar.dlq.redriver import REFUSED, PlanCounts, Redriver, at_positions
+from reconsume.sidecar.dlq.redriver import REFUSED, Edits, PlanCounts, Redriver, at_positions
 from reconsume.sidecar.errors import ConfigError, ReconsumeError
 from reconsume.sidecar.group_policy.operations import ActionStore
 from reconsume.sidecar.kafka.client_check import expect_clients
@@ -99,13 +98,8 @@ def redrive_rows(letters: DeadLetters, values: Mapping[str, bytes | None], who: 
     by_position = {position: values[ident] for ident, (_, _, position) in newest.items()}
     counts = PlanCounts()
     if by_position and not dry_run:
-
-        def edit(letter: Letter) -> Letter:
-            value = by_position[letter.position]
-            is_kept = value is None or value == letter.record.value
-            return letter if is_kept else edited(letter, value, who, now().wall_ms)
-
-        with Redriver(letters, at_positions(by_position), threading.Event(), edit=edit, counts=counts) as redriver:
+        edits = Edits({position: value for position, value in by_position.items() if value is not None}, who)
+        with Redriver(letters, at_positions(by_position), threading.Event(), edits=edits, counts=counts) as redriver:
             redriver.run(None, None, no_report)
     redriven = len(by_position) if dry_run else counts.redriven
     refused = counts.of(REFUSED)

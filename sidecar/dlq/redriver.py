@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -156,6 +156,18 @@ def plan_redrive(letters: DeadLetters, request: RedriveRequest, most: int | None
     return counts
 
 
+class Edits(NamedTuple):
+    """New values of dead letters by their positions in the DLQ, and their author, whom RETRY_EDITED names."""
+
+    values: Mapping[str, bytes | None]
+    who: str
+
+    def applied_to(self, letter: Letter) -> Letter:
+        """Return a letter with its new value; as it is without one, and where it has that value."""
+        value = self.values.get(letter.position, letter.record.value)
+        return letter if value == letter.record.value else edited(letter, value, self.who, now().wall_ms)
+
+
 class KeyOrders:
     """Knows the places of letters among the records of their keys; used by one thread.
 
@@ -227,8 +239,8 @@ class KeyOrders:
 class Redriver(LetterWriter):
     """One redrive, from the moment at which it fences all others. A context manager.
 
-    `edit`: returns what is sent for a letter that the request selects; None: the letter itself. `counts`: counts the
-    letters; those that it counts as ready are redriven.
+    `edits`: new values of letters that the request selects. `counts`: counts the letters; those that it counts as ready
+    are redriven.
     """
 
     def __init__(
@@ -237,12 +249,12 @@ class Redriver(LetterWriter):
         request: RedriveRequest,
         stop: threading.Event,
         *,
-        edit: Callable[[Letter], Letter] | None = None,
+        edits: Edits | None = None,
         counts: PlanCounts | None = None,
     ) -> None:
         letters.expect_targets()
         self.counts = counts or PlanCounts()
-        self._edit, self._request = edit, replace(request, topics=letters.policy.topics)
+        self._edits, self._request = edits, replace(request, topics=letters.policy.topics)
         self._orders = KeyOrders(letters)
         self._refusing = RefusingPartitions()
         """The partitions of the target topics that take no records."""
@@ -297,7 +309,7 @@ class Redriver(LetterWriter):
                 if verdict is not None:
                     self.counts.count(letter, verdict)
                 continue
-            batch.append(letter if self._edit is None else self._edit(letter))
+            batch.append(letter if self._edits is None else self._edits.applied_to(letter))
             weight, taken = weight + letter.record.weight, taken + 1
             if len(batch) >= size or weight >= MOST_BYTES or taken == most:
                 self.write_letters(batch)
@@ -439,28 +451,3 @@ class Positions(tuple[str, ...]):
 def at_positions(positions: Iterable[str]) -> RedriveRequest:
     """Return the request for the letters at these positions in the DLQ."""
     return RedriveRequest(Filter(ids=Positions(positions)), MOST_REDRIVES_EVER, forgotten=True)
-
-
-def redrive_edited(
-    letters: DeadLetters,
-    values: Mapping[str, bytes | None],
-    who: str,
-    stop: threading.Event | None,
-    report: Report,
-) -> PlanCounts:
-    """Redrive dead letters with other values, each with the header RETRY_EDITED, and return the result of each.
-
-    `values`: the new values by position in the DLQ. `who`: the author that the header names. `stop`: ends the redrive
-    between two transactions; None: nothing is written, and READY are those that would be redriven. Raises as
-    `Redriver.run` does.
-    """
-    request = at_positions(values)
-    if stop is None:
-        return plan_redrive(letters, request, None, report)
-
-    def edit(letter: Letter) -> Letter:
-        return edited(letter, values[letter.position], who, now().wall_ms)
-
-    with Redriver(letters, request, stop, edit=edit, counts=PlanCounts(len(values))) as redriver:
-        redriver.run(None, None, report)
-    return redriver.counts

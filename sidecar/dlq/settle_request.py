@@ -1,7 +1,7 @@
 """What an operator decides about a record or about many, as command, call and form give it. Pure.
 
-`settle.py` dismisses dead letters, `settle_waiting.py` settles what waits. This file loads no Kafka client, so that the
-API can check a call without one.
+`dismissals.py` dismisses dead letters, `settle_waiting.py` settles what waits. This file loads no Kafka client, so that
+the API can check a call without one.
 """
 
 from __future__ import annotations

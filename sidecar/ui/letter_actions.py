@@ -29,9 +29,9 @@ from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.dlq.dead_letters import DeadLetters, SearchResult, search_letters
+from reconsume.sidecar.dlq.dismissals import Dismissed
 from reconsume.sidecar.dlq.letters import Eligibility, RedriveRequest
 from reconsume.sidecar.dlq.operations import Dismissal, Redrive
-from reconsume.sidecar.dlq.settle import Dismissed
 from reconsume.sidecar.dlq.settle_request import SettleRequest, fault_of_why
 from reconsume.sidecar.errors import ContractError, LetterError, ReconsumeError
 from reconsume.sidecar.operation import Report, run_recorded

@@ -12,7 +12,6 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_text
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, Scan, ScanClient, partition_of
-from reconsume.sidecar.operation import no_report
 from reconsume.sidecar.printable import plural
 from reconsume.topics.events import Event, decode_event, encode_event, order
 from reconsume.topics.names import Names
@@ -21,8 +20,6 @@ CLIENT = "reconsume-journey"
 MARGIN = 60_000
 """ms that clocks may differ. The search for a record's first event begins this long before its first failure."""
 
-MOST_SINCE = 500_000
-"""Records that are read for the events of the last minutes: some two seconds of one core."""
 MOST_KEPT = 1_000
 """Events of one record that are kept. A record that failed daily for a year has fewer."""
 MOST_BYTES = 1024 * 1024
@@ -71,14 +68,6 @@ def read_journey(
         journey = _journey_in(scan, names, record, spans)
     reasons = [journey.missing, unled_text([topic])]
     return journey._replace(missing="; ".join(filter(None, reasons)))
-
-
-def events_since(
-    kafka: Mapping[str, str], names: Names, most: int = MOST_SINCE
-) -> Callable[[str, int], tuple[Event, ...]]:
-    """Return a function that returns the events of a record from some time before a moment (epoch ms). It raises as
-    `read_journey` does. `most`: records of the topic that it reads at most."""
-    return lambda record, since: read_journey(kafka, names, record, since, most, no_report).events
 
 
 def _spans(cluster: Cluster, topic: Topic, since: int | None) -> dict[PartitionName, Span]:

@@ -11,7 +11,7 @@ from reconsume.sidecar.core import counters, hold_gate, outbox, progress, progre
 from reconsume.sidecar.core.pace.concurrency import MOST
 from reconsume.sidecar.delivery.push import forwarded_headers, request, response_reader, settings
 from reconsume.sidecar.delivery.relay import post_writer
-from reconsume.sidecar.dlq import settle_waiting, settlements
+from reconsume.sidecar.dlq import dismissals, settle_waiting
 from reconsume.sidecar.http import bodies, connections, json_body, protocol
 from reconsume.sidecar.kafka import client_config
 from reconsume.sidecar.kafka.committer import replaceable_producer, transaction
@@ -246,7 +246,7 @@ def sections() -> dict[str, Sequence[Limit]]:
             ),
             Limit(
                 "dismissed dead letters of a group",
-                number(settlements.MOST),
+                number(dismissals.MOST),
                 "",
                 "`settle` refuses; `dlq purge` makes room",
             ),

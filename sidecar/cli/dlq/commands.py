@@ -134,7 +134,7 @@ def show(
     """
     letters = open_dlq(options).letters
     from reconsume.sidecar.dlq.dead_letters import find_letters
-    from reconsume.sidecar.dlq.settle import decision_of
+    from reconsume.sidecar.dlq.dismissals import dismissal_of
 
     result = find_letters(letters, ident, scan, progress_line())
     expect_letters(result, ident)
@@ -142,7 +142,7 @@ def show(
     journey, missing = journey_of(letters, newest, events)
     if missing:
         talk(f"the journey is not complete: {missing}")
-    made = decision_of(newest, letters.settlements()) if verdict is Eligibility.DISMISSED else None
+    made = dismissal_of(newest, letters.settlements()) if verdict is Eligibility.DISMISSED else None
     print_letters(
         options, result, journey, None if made is None else {"who": made.who, "at": clock(made.at), "why": made.why}
     )

@@ -13,9 +13,9 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.dlq import redriver
 from reconsume.sidecar.dlq.dead_letters import DeadLetters
+from reconsume.sidecar.dlq.dismissals import NONE
 from reconsume.sidecar.dlq.letters import Letter, redrive
 from reconsume.sidecar.dlq.redriver import KeyOrders
-from reconsume.sidecar.dlq.settlements import NONE
 from reconsume.sidecar.errors import ContractError
 from reconsume.topics.events import Event, State, decode_event
 from reconsume.topics.retry_headers import RETRY_TOPIC, RetryState, parse_retry_headers

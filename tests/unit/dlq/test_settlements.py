@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from reconsume.sidecar.core.record import Partition
+from reconsume.sidecar.dlq.dismissals import LetterKey, Settlements, gone_of
 from reconsume.sidecar.dlq.redrive_history import CLOCKS_DIFFER, RedriveHistory
-from reconsume.sidecar.dlq.settlements import LetterKey, Settlements, gone_of
 from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.policy_record import SettlementRecord
 from tests.unit.dlq.test_redrive_history import WALL, letters
