@@ -10,7 +10,8 @@ is true of exactly the progress that was committed with it.
 - `reset/<topic>:<partition>`: the resets of a main partition (`position_ranges.py`).
 
 Each names the id of its topic, as progress does (`LogId.topic`): a note about a former topic of the same name means
-nothing. Notes are untrusted until they are parsed. `OwnerNotes` folds them: the last record of a key counts. Pure.
+nothing. Nor does a note of a greater version, which is named. Notes are untrusted until they are parsed. `OwnerNotes`
+folds them: the last record of a key counts. Pure.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 
+from reconsume.topics import versions
 from reconsume.topics.partition import Partition
 from reconsume.topics.policy_record import BadRecord, shown
 from reconsume.topics.position_ranges import RESET, PartitionResets, ResetNote, read_resets
@@ -47,12 +49,13 @@ V = TypeVar("V")
 TopicId: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 
 
-class ChunkNote(msgspec.Struct, frozen=True):
+class ChunkNote(msgspec.Struct, frozen=True, omit_defaults=True):
     """The offsets of one chunk that were settled before their turn. `id`: of the topic. `bits`: a bitmap compressed by
     zlib, whose lowest bit is the first offset; 1 is settled."""
 
     id: TopicId
     bits: bytes
+    v: int = versions.READ
 
 
 class DoneNote(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,6 +72,7 @@ class DoneNote(msgspec.Struct, frozen=True, omit_defaults=True):
     without_effect: Long = 0
     finished: bool = False
     at: Long = 0
+    v: int = versions.READ
 
 
 class NotedChunk(msgspec.Struct, frozen=True):
@@ -138,18 +142,15 @@ def parse_note(key: bytes | None, value: bytes | None) -> Noted:
     if key is not None and key.startswith(RESET):
         said = read_resets(key, value)
         return BadRecord(said) if isinstance(said, str) else said
-    try:
-        text = (key or b"").decode("ascii")
-        if (match := _CHUNK.fullmatch(text)) is not None:
-            topic, number, chunk = match.groups()
-            note = None if value is None else _CHUNKS.decode(value)
-            return NotedChunk(Partition(topic, int(number)), int(chunk), note)
-        if (match := _DONE.fullmatch(text)) is not None:
-            decision, topic, number = match.groups()
-            done = None if value is None else _DONES.decode(value)
-            return NotedProgress(decision, Partition(topic, int(number)), done)
-    except (msgspec.MsgspecError, UnicodeError) as fault:
-        return BadRecord(f"the value is not as agreed: {fault}"[:300])
+    text = (key or b"").decode("ascii", errors="replace")
+    if (match := _CHUNK.fullmatch(text)) is not None:
+        source, chunk = Partition(match[1], int(match[2])), int(match[3])
+        note = None if value is None else versions.decoded(_CHUNKS, value, "the chunk is")
+        return BadRecord(note) if isinstance(note, str) else NotedChunk(source, chunk, note)
+    if (match := _DONE.fullmatch(text)) is not None:
+        source = Partition(match[2], int(match[3]))
+        done = None if value is None else versions.decoded(_DONES, value, "the note is")
+        return BadRecord(done) if isinstance(done, str) else NotedProgress(match[1], source, done)
     return BadRecord(f"the key {shown(key)} is none of an owner's notes")
 
 

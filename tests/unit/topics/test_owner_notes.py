@@ -67,6 +67,16 @@ def test_what_is_no_note_is_named_and_ignored(key: bytes | None, value: bytes) -
     assert (notes.partitions, bool(notes.bad)) == ({}, True)
 
 
+@pytest.mark.parametrize("key", [chunk_key(LEVEL, 1), done_key("d", LEVEL)])
+def test_a_note_of_a_greater_version_is_named_and_ignored(key: bytes) -> None:
+    newer = parse_note(key, b'{"v": 2, "id": "0a0b0c0d", "bits": "", "more": true}')
+    assert newer == BadRecord("a newer version of Reconsume wrote it (v 2), and this one reads v 1")
+
+
+def test_a_note_of_this_version_does_not_name_it() -> None:
+    assert b'"v"' not in render_note(ChunkNote("0a0b0c0d", b"")) + render_note(DoneNote("0a0b0c0d"))
+
+
 @pytest.mark.parametrize("packed", [b"", b"x", zlib.compress(b"\1" * (CHUNK // 8 + 1)), zlib.compress(b"\1")[:-1]])
 def test_a_bitmap_that_is_broken_or_too_long_is_none(packed: bytes) -> None:
     assert unpack_bits(packed) is None
