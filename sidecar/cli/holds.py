@@ -118,8 +118,8 @@ def holds(options: Options) -> int:
     there = store.read()
     for remark in ignored_remarks(there):
         talk(remark)
-    talk(f"{plural(len(there.live), 'hold')} in force")
-    options.output.rows(HOLD_COLUMNS, [hold_row(ident, record) for ident, record in there.live.items()])
+    talk(f"{plural(len(there.records), 'hold')} in force")
+    options.output.rows(HOLD_COLUMNS, [hold_row(ident, record) for ident, record in there.records.items()])
     return DONE
 
 

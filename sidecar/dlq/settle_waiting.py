@@ -34,7 +34,6 @@ from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.dlq.settle_request import NotWaitingError, Settled, SettleRequest
 from reconsume.sidecar.errors import BrokerError, ContractError, LetterError
 from reconsume.sidecar.group_policy.decisions import DecisionState, DecisionStatus, DecisionStore
-from reconsume.sidecar.group_policy.operations import holds_of
 from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, Topic, unled_text
@@ -151,7 +150,7 @@ class WaitingSearch:
         topics, kinds = self._topics()
         self.remarks += [f"warning: {text}" for text in [unled_text(topics.values(), self._may_have)] if text]
         if self._request.how == RETRY_NOW:
-            self._holds = HoldsInForce(holds_of(DecisionStore(self._there.kafka, self._there.names).read()).live)
+            self._holds = DecisionStore(self._there.kafka, self._there.names).read().holds.in_force(wall())
         self._find_partitions(topics, kinds)
         spans = {name: one.span for name, one in self.partitions.items() if one.span.begin < one.span.end}
         resets, bad, superseded = read_present_resets(self._there.cluster, self._there.names), 0, 0

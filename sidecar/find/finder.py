@@ -50,7 +50,6 @@ from reconsume.sidecar.find.match import (
 )
 from reconsume.sidecar.group_policy.blocking import Blocking, retried_in_place
 from reconsume.sidecar.group_policy.control_log import ControlLog
-from reconsume.sidecar.group_policy.operations import holds_of
 from reconsume.sidecar.group_policy.queries import progress_with_queries
 from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.kafka.admin.cluster import Cluster, DeniedError
@@ -319,7 +318,7 @@ class Layout:
             self.left_out.append(f"whether records are held or retried in place is not known: {fault}")
         else:
             if state is not None:
-                self.holds = holds_of(state).live
+                self.holds = state.holds.in_force(wall()).records
                 self.resets = read_present_resets(self._cluster, self._settings.names)
                 self.tried = retried_in_place(state.beats.known(), wall() - SILENT_AFTER).by_id()
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from reconsume.sidecar.clock import utc, wall
 from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError, RecordError
 from reconsume.sidecar.group_policy.control_log import ControlLog
-from reconsume.sidecar.group_policy.state import ControlState, Entry, rows_of
+from reconsume.sidecar.group_policy.state import ControlState, Entry, HoldsInForce, rows_of
 from reconsume.sidecar.hints import hint, not_ours
 from reconsume.sidecar.operation import EpochMs, Outcome, Plan, Report, Row, Status, Tally
 from reconsume.sidecar.printable import plural, printable
@@ -54,15 +54,6 @@ MOST_REMARKS = 5
 FULL = f"{MOST_HOLDS} holds are in force already"
 
 
-class HoldsThere(NamedTuple):
-    """The holds of a control log. `live`: those in force, by id. `ignored`: why others are not. `newer`: ids of those
-    that a newer version wrote."""
-
-    live: Mapping[str, HoldRecord]
-    ignored: tuple[str, ...] = ()
-    newer: tuple[str, ...] = ()
-
-
 class HoldsChanged(NamedTuple):
     """Holds that were begun or released, by id, as they are in the log. `state`: the log up to there.
 
@@ -81,9 +72,9 @@ class HoldStore:
     def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
         self._log = ControlLog(kafka, names, "reconsume-hold")
 
-    def read(self) -> HoldsThere:
-        """Return the holds."""
-        return holds_of(self._log.read())
+    def read(self) -> HoldsInForce:
+        """Return the holds that are in force now."""
+        return self._log.read().holds.in_force(wall())
 
     def begin(self, planned: HoldRecord) -> HoldsChanged:
         """Write a hold that lasts from now as long as planned. Holds that are over are deleted.
@@ -93,7 +84,7 @@ class HoldStore:
         at = wall()
         record = replace(planned, since=at, until=at + planned.until - planned.since)
         state, ident = self._log.read(), secrets.token_hex(4)
-        if len(holds_of(state).live) >= MOST_HOLDS:
+        if len(state.holds.in_force(wall()).records) >= MOST_HOLDS:
             raise ContractError(f"{FULL}: `{hint('release')}` ends one")
         over = state.holds.over(wall())[:MOST_HOLDS]
         changed = self._write({ident: record}, over, state)
@@ -109,11 +100,10 @@ class HoldStore:
 
         Raises RecordError for one that is not in force.
         """
-        state = self._log.read()
-        there = holds_of(state)
+        state, at = self._log.read(), wall()
+        there = state.holds.in_force(at)
         expect_holds(idents, there)
-        at = wall()
-        ended = {ident: replace(there.live[ident], released_by=who, released_at=at) for ident in idents}
+        ended = {ident: replace(there.records[ident], released_by=who, released_at=at) for ident in idents}
         return self._write(ended, newer, state)
 
     def _write(self, records: Mapping[str, HoldRecord], deleted: Collection[str], state: ControlState) -> HoldsChanged:
@@ -231,11 +221,11 @@ class ReleaseHolds:
         """Find the holds. Raises RecordError if one is not in force, BrokerError and ContractError."""
         there = self._store.read()
         if self._everything:
-            self._idents, self._newer = tuple(there.live), there.newer
+            self._idents, self._newer = tuple(there.records), there.newer
         expect_holds(self._idents, there)
-        named = [f"{ident} {there.live[ident].what}" for ident in self._idents]
+        named = [f"{ident} {there.records[ident].what}" for ident in self._idents]
         self.what = ", ".join([*named, *self._newer])
-        rows = [hold_row(ident, there.live[ident]) for ident in self._idents]
+        rows = [hold_row(ident, there.records[ident]) for ident in self._idents]
         remarks = [f"a newer version wrote {', '.join(self._newer)}"] if self._newer else []
         question = f"Release {plural(len(named) + len(self._newer), 'hold')}?" if self.what else ""
         return Plan(HOLD_COLUMNS, rows, question, "no hold is in force" if not self.what else "", remarks)
@@ -263,7 +253,7 @@ def confirmation(changed: HoldsChanged, silent: Sequence[str], what: str, within
     return f"{what} by {plural(len(changed.live), 'instance')}", Status.DONE
 
 
-def ignored_remarks(there: HoldsThere) -> list[str]:
+def ignored_remarks(there: HoldsInForce) -> list[str]:
     """Return a warning for each of the first holds that no instance obeys."""
     return [f"warning: not obeyed: {printable(why)}" for why in there.ignored[:MOST_REMARKS]]
 
@@ -275,9 +265,9 @@ def hold_row(ident: str, record: HoldRecord) -> Row:
     return {**row, "until": EpochMs(record.until), "ends_in": ends_in}
 
 
-def expect_holds(idents: Collection[str], there: HoldsThere) -> None:
+def expect_holds(idents: Collection[str], there: HoldsInForce) -> None:
     """Raise RecordError for an id of no hold that is in force."""
-    if unknown := [ident for ident in idents if ident not in there.live]:
+    if unknown := [ident for ident in idents if ident not in there.records]:
         raise RecordError(f"no hold {unknown[0][:64]} is in force; `{hint('holds')}` lists them")
 
 
@@ -316,12 +306,6 @@ def planned_hold(
     if isinstance(read, str):
         raise ContractError(read)
     return read
-
-
-def holds_of(state: ControlState) -> HoldsThere:
-    """Return the holds that a control log has now."""
-    force = state.holds.in_force(wall())
-    return HoldsThere(force.records, force.ignored, tuple(sorted(state.holds.newer)))
 
 
 class PolicyStore:

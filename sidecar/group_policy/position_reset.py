@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.offset_ranges import OffsetRanges
@@ -42,6 +42,9 @@ from reconsume.topics.names import Names
 from reconsume.topics.partition import Partition
 from reconsume.topics.position_ranges import MOST_RANGES, RESET, PartitionResets, ResetRange, topic_digest
 from reconsume.topics.reset_record import MOST_TARGETS, ResetRequest, ResetTarget, render_reset, reset_key
+
+if TYPE_CHECKING:
+    from reconsume.sidecar.group_policy.skipped_records import SkippedRecords
 
 CLIENT = "reconsume-reset"
 LOOK_EVERY_S = 0.5
@@ -371,7 +374,7 @@ class PositionStore:
         return ResetProgress(ident, request, states, redelivered, skipped)
 
     def follow(
-        self, reached: ResetProgress, export: SkippedExport | None, report: Report, stop: threading.Event
+        self, reached: ResetProgress, export: SkippedRecords | None, report: Report, stop: threading.Event
     ) -> ResetProgress:
         """Wait until a reset is over in each partition, or `stop` is set, and return what became of it.
 
@@ -404,19 +407,6 @@ def expect_no_query(state: ControlState, now_ms: int) -> None:
         raise ContractError(f"the Spark query {names} reads the group, and keeps its own position: stop it first")
 
 
-class SkippedExport(Protocol):
-    """Writes the records that a reset has skipped to a file (`skipped_records.py`).
-
-    `sentences`: what became of it. `is_complete`: the file is written.
-    """
-
-    sentences: list[str]
-    is_complete: bool
-
-    def write(self, reached: ResetProgress, report: Report, stop: threading.Event) -> None:
-        """Write the file. Raises BrokerError and OSError."""
-
-
 class MovePosition:
     """Move the position of a group, as an operation. `say` gets a line with the id once the request is written.
 
@@ -432,7 +422,7 @@ class MovePosition:
         settings: Settings,
         wanted: WantedReset,
         say: Callable[[str], None] = lambda _line: None,
-        export: SkippedExport | None = None,
+        export: SkippedRecords | None = None,
     ) -> None:
         self._store, self._settings, self._wanted, self._say, self._export = store, settings, wanted, say, export
         self._basis: ResetBasis | None = None
@@ -552,7 +542,7 @@ class FollowReset:
 
     action, why, changed = "reset", "", 0
 
-    def __init__(self, store: PositionStore, ident: str, export: SkippedExport | None = None) -> None:
+    def __init__(self, store: PositionStore, ident: str, export: SkippedRecords | None = None) -> None:
         self._store, self.what, self._export = store, ident, export
         self._reached: ResetProgress | None = None
 
@@ -576,7 +566,7 @@ class FollowReset:
         return outcome_of(self.reached, self._export)
 
 
-def outcome_of(reached: ResetProgress, export: SkippedExport | None) -> Outcome:
+def outcome_of(reached: ResetProgress, export: SkippedRecords | None) -> Outcome:
     """Return what became of a reset, and of the export of what it has skipped."""
     moved, waiting = reached.count(TargetState.DONE), reached.count(TargetState.WAITING)
     sentences = [f"moved {moved} of {plural(len(reached.states), 'partition')}"]

@@ -244,10 +244,14 @@ class KnownSettings:
 
 
 class HoldsInForce(NamedTuple):
-    """The holds in force, by id in the order in which they were written; and why others are not obeyed."""
+    """The holds in force, by id in the order in which they were written; and why others are not obeyed, in sentences.
+
+    `newer`: the ids of those that a newer version wrote.
+    """
 
     records: Mapping[str, HoldRecord]
     ignored: tuple[str, ...] = ()
+    newer: tuple[str, ...] = ()
 
     @property
     def holds(self) -> Holds:
@@ -338,7 +342,7 @@ class HoldsHeard:
 
     def in_force(self, now_ms: int) -> HoldsInForce:
         """Return the holds that are to be obeyed at this time."""
-        return in_force_of(self.live, self.ignored(now_ms), now_ms)
+        return in_force_of(self.live, self.ignored(now_ms), now_ms)._replace(newer=tuple(sorted(self.newer)))
 
     def ignored(self, now_ms: int) -> list[str]:
         """Return why other holds are not obeyed, in sentences."""

@@ -41,7 +41,7 @@ class HoldPage:
             "holds.html",
             session=session,
             here=PAGE,
-            rows=there.live.items(),
+            rows=there.records.items(),
             ignored=there.ignored[:MOST_NAMED],
             held_levels=self._levels,
         )
@@ -59,7 +59,7 @@ class HoldForms:
     async def _show(self, page: str) -> Response:
         """Go to a page whose head has the holds that are in force now, before it asks for all alarms."""
         there = await self._ask(self._looks.hold_store.read)
-        self._last_alarms.change_holds(there.live)
+        self._last_alarms.change_holds(there.records)
         return self._render.redirect(page)
 
     async def begin(self, request: Request, session: Session | None) -> Response:

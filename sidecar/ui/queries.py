@@ -17,7 +17,7 @@ from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.agreement import group_settings
 from reconsume.sidecar.group_policy.control_log import ControlLog, members_of
-from reconsume.sidecar.group_policy.operations import HoldStore, holds_of
+from reconsume.sidecar.group_policy.operations import HoldStore
 from reconsume.sidecar.group_policy.queries import heartbeats_with_queries
 from reconsume.sidecar.group_policy.state import Entry
 from reconsume.sidecar.kafka.admin.cluster import Cluster
@@ -130,7 +130,7 @@ class Queries:
         if state is None:
             return GroupNews({}, {}, failure_end(self.settings))
         governed = group_settings(self.settings, state, wall()).settings
-        return GroupNews(heartbeats_with_queries(state), holds_of(state).live, failure_end(governed))
+        return GroupNews(heartbeats_with_queries(state), state.holds.in_force(wall()).records, failure_end(governed))
 
     def instances(self, heartbeats: Mapping[str, SubscriptionRecord]) -> list[Instance]:
         """Return the instances and Spark queries that have sent a heartbeat and have not ended, by these heartbeats."""

@@ -13,8 +13,8 @@ import pytest
 from reconsume.sidecar.api.app import Access, build_app
 from reconsume.sidecar.api.holds import MOST_AT_ONCE, THREADS, hold_routes
 from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
-from reconsume.sidecar.group_policy.operations import HoldsChanged, HoldsThere, HoldStore
-from reconsume.sidecar.group_policy.state import ControlState
+from reconsume.sidecar.group_policy.operations import HoldsChanged, HoldStore
+from reconsume.sidecar.group_policy.state import ControlState, HoldsInForce
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.names import Names
@@ -43,12 +43,12 @@ class Topic(HoldStore):
         self.go = Event()
         self.go.set()
 
-    def read(self) -> HoldsThere:
+    def read(self) -> HoldsInForce:
         self.reads += 1
         assert self.go.wait(60)
         if self.fault is not None:
             raise self.fault
-        return HoldsThere(self.there)
+        return HoldsInForce(self.there)
 
     def begin(self, planned: HoldRecord) -> HoldsChanged:
         self.read()

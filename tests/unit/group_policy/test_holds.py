@@ -66,7 +66,7 @@ def test_a_flood_takes_no_memory_and_is_named(heard: HoldsHeard) -> None:
     assert len(heard.live) == MOST_KEPT
     assert len(heard.ignored(0)) == MOST_IGNORED
     assert "are known already" in heard.ignored(0)[-1]
-    assert heard.in_force(HOUR) == ({}, ()), "neither is named when it is over"
+    assert heard.in_force(HOUR) == HoldsInForce({}), "neither is named when it is over"
 
 
 def test_released_holds_take_no_room(heard: HoldsHeard) -> None:
