@@ -97,8 +97,6 @@ class PlanCounts:
     samples: dict[LetterGroup, list[str]] = field(default_factory=dict)
     """The ids of the first letters of each group."""
     results: list[LetterResult] = field(default_factory=list)
-    complete: bool = True
-    """Whether every record was read that was there at the beginning."""
 
     def count(self, letter: Letter, verdict: str, error: str = "") -> None:
         """Count one letter; `error` says why it is not redriven."""
@@ -152,7 +150,6 @@ def plan_redrive(letters: DeadLetters, request: RedriveRequest, most: int | None
                 counts.count(letter, verdict)
             if verdict is Eligibility.READY and counts.redriven == most:
                 break
-        counts.complete = scan.records.complete
     return counts
 
 
@@ -295,7 +292,6 @@ class Redriver(LetterWriter):
                 for partition, span in scan.spans.items()
             }
             self._redrive_all(scan, most, rate)
-            self.counts.complete = scan.records.complete and not self._stop.is_set()
 
     def _redrive_all(self, scan: LetterScan, most: int | None, rate: float | None) -> None:
         size = MOST_LETTERS if rate is None else max(1, min(MOST_LETTERS, int(rate / 2)))

@@ -1,9 +1,11 @@
 """Follow the control log on the event loop: what this instance obeys, and what it makes of the other instances.
 
-What the topic's thread reads arrives by `on_update`, and is applied to one `ControlState`. Then `SettingsKeeper`
-decides which settings are in force (`settings_keeper.py`), and `HoldKeeper` which holds (`hold_keeper.py`). After an
-error the log is read again from its beginning, into a new `ControlState`; what was known stays in force until the log
-was read to its end. All runs on the event loop, but for what is said to be called on the topic's thread.
+What the topic's thread reads arrives by `on_update`, and is applied to one `ControlState` (`FollowedLog`). Then
+`SettingsKeeper` decides which settings are in force (`settings_keeper.py`), `HoldKeeper` which holds
+(`hold_keeper.py`), and `ResetKeeper` which resets (`reset_keeper.py`); the lanes are told what has changed. `StartGate`
+lets them begin. After an error the log is read again from its beginning, into a new `ControlState`; what was known
+stays in force until the log was read to its end. All runs on the event loop, but for what is said to be called on the
+topic's thread.
 """
 
 from __future__ import annotations

@@ -34,6 +34,8 @@ from reconsume.topics.outputs import is_reserved
 from reconsume.topics.policy_record import SubscriptionRecord
 from reconsume.topics.rates import render_rate
 
+DEFAULTS: Mapping[str, object] = {dotted(path): row.default for path, row in LEAVES.items()}
+"""The default of each setting, as written in YAML, by its dotted path."""
 CHANGED = object()
 """In `when`: any value but the default."""
 IN_REQUESTS = tuple(
@@ -91,6 +93,13 @@ class Conflict:
     settings: tuple[str, ...]
     when: Mapping[str, object]
     text: str
+
+    def is_met(self, values: Mapping[str, object]) -> bool:
+        """Whether the settings of `when` have these values. `values`: as written in YAML, by dotted path."""
+        return all(
+            values[name] != DEFAULTS[name] if wanted is CHANGED else values[name] == wanted
+            for name, wanted in self.when.items()
+        )
 
 
 CONFLICTS = (
@@ -426,7 +435,6 @@ def cross_faults(settings: Settings, wrong: Sequence[KeyPath] = ()) -> list[Faul
     faults: list[Fault] = []
     blind = list(wrong)
     values = {dotted(path): value for path, value in values_of(settings).items()}
-    changed = {dotted(path) for path, row in LEAVES.items() if values[dotted(path)] != row.default}
 
     def is_wrong(name: str) -> bool:
         """Whether a setting, or a part or section of it, is known to be wrong."""
@@ -434,10 +442,8 @@ def cross_faults(settings: Settings, wrong: Sequence[KeyPath] = ()) -> list[Faul
         return any(path[: len(bad)] == bad[: len(path)] for bad in blind)
 
     for conflict in CONFLICTS:
-        met = all(
-            name in changed if value is CHANGED else values[name] == value for name, value in conflict.when.items()
-        )
-        if met and not any(map(is_wrong, conflict.when)):
+        if conflict.is_met(values) and not any(map(is_wrong, conflict.when)):
+            changed = {name for name in conflict.settings if values[name] != DEFAULTS[name]}
             at_fault = [name for name in conflict.settings if name in changed or name in conflict.when]
             more_faults = [
                 Fault(tuple(name.split(".")), conflict.text, values[name], has_value=values[name] is not None)

@@ -1,7 +1,7 @@
 """`deliver.idempotency`: which text of a record identifies its effect. Pure.
 
-The value is a mapping whose other keys depend on `from`, so it has a kind of its own instead of rows (`from` is no name
-of a field either). `delivery/idempotency.py` reads the text out of records.
+The value is a mapping whose other key depends on `from`: each form of it has the rows of a section of its own.
+`delivery/idempotency.py` reads the text out of records.
 """
 
 from __future__ import annotations
@@ -9,15 +9,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from reconsume.sidecar.settings.table import Fault, Kind, RefusedError, text
+from reconsume.sidecar.settings.table import (
+    REQUIRED,
+    Fault,
+    Kind,
+    RefusedError,
+    Section,
+    read_rows,
+    schema_of,
+    setting,
+    text,
+)
 
+Source: TypeAlias = Literal["id", "ce_id", "header", "json"]
 NAME = text("the name of a header of the record, like order-id", r"[!-~]{1,255}")
-POINTER = text("a JSON pointer (RFC 6901), like /order/id", r"(?:/(?:[^~/]|~[01])*){0,64}")
-LONGEST_POINTER = 1_024
-KEYS: Mapping[str, str] = {"id": "", "ce_id": "", "header": "name", "json": "pointer"}
-"""The key that each value of `from` needs next to it; empty: none."""
+POINTER = text(
+    "a JSON pointer (RFC 6901) of at most 1024 characters, like /order/id", r"(?!.{1025})(?:/(?:[^~/]|~[01])*){0,64}"
+)
 ALLOWED = "{from: id}, {from: ce_id}, {from: header, name: order-id}, or {from: json, pointer: /order/id}"
 
 
@@ -25,54 +35,58 @@ ALLOWED = "{from: id}, {from: ce_id}, {from: header, name: order-id}, or {from: 
 class Idempotency:
     """Which text of a record identifies its effect. `at`: the name of the header, or the JSON pointer."""
 
-    source: Literal["id", "ce_id", "header", "json"] = "id"
+    source: Source = "id"
     at: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfRecord(Section):
+    """The key next to `from: id` and `from: ce_id`: none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfHeader(Section):
+    """The key next to `from: header`."""
+
+    name: str = setting(REQUIRED, "The header's name.", NAME)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfJson(Section):
+    """The key next to `from: json`."""
+
+    pointer: str = setting(REQUIRED, "Where the text is in the value.", POINTER)
+
+
+FORMS: Mapping[Source, type[Section]] = {"id": OfRecord, "ce_id": OfRecord, "header": OfHeader, "json": OfJson}
 
 
 def read_idempotency(value: object) -> Idempotency:
     """Return the value in our form. Raises ValueError if it is wrong."""
     if not isinstance(value, dict):
         raise ValueError(f"must be {ALLOWED}")
-    source = value.get("from")
-    if not isinstance(source, str) or source not in KEYS:
-        raise RefusedError([Fault(("from",), f"must be one of {', '.join(KEYS)}", source, has_value="from" in value)])
-    needed = KEYS[source]
-    known = ("from", needed) if needed else ("from",)
-    unknown = [str(name) for name in value if name not in known]
-    if unknown:
-        raise RefusedError([Fault((name,), "unknown key", has_value=False, known=known) for name in unknown])
-    if not needed:
-        return Idempotency(source)  # type: ignore[arg-type]  # KEYS has the words of the annotation
-    if needed not in value:
-        raise RefusedError([Fault((needed,), f"is required with from: {source}", has_value=False)])
-    try:
-        at = (NAME if source == "header" else POINTER).take(value[needed])
-        if len(at) > LONGEST_POINTER:
-            raise ValueError(f"has at most {LONGEST_POINTER} characters")
-    except ValueError as fault:
-        raise RefusedError([Fault((needed,), str(fault), value[needed])]) from None
-    return Idempotency(source, at)  # type: ignore[arg-type]  # as above
+    source = next((one for one in FORMS if one == value.get("from")), None)
+    if source is None:
+        words = f"must be one of {', '.join(FORMS)}"
+        raise RefusedError([Fault(("from",), words, value.get("from"), has_value="from" in value)])
+    rest, faults = read_rows(FORMS[source], {name: one for name, one in value.items() if name != "from"})
+    if faults:
+        raise RefusedError(faults)
+    return Idempotency(source, *rest.values())
 
 
 def write_idempotency(value: Idempotency) -> dict[str, Any]:
     """Return the value as it is written in YAML."""
-    needed = KEYS[value.source]
-    return {"from": value.source, **({needed: value.at} if needed else {})}
+    return {"from": value.source, **dict.fromkeys(FORMS[value.source].rows(), value.at)}
 
 
-def _schema(source: str, needed: str) -> dict[str, object]:
-    keys: dict[str, object] = {"from": {"const": source}}
-    if needed:
-        keys[needed] = dict((NAME if source == "header" else POINTER).schema)
-    return {"type": "object", "properties": keys, "required": list(keys), "additionalProperties": False}
+def _schema(source: Source) -> dict[str, object]:
+    schema = schema_of(FORMS[source])
+    properties = {"from": {"const": source}, **schema["properties"]}
+    return {**schema, "properties": properties, "required": list(properties)}
 
 
-IDEMPOTENCY = Kind(
-    read_idempotency,
-    ALLOWED,
-    {"oneOf": [_schema(source, needed) for source, needed in KEYS.items()]},
-    write_idempotency,
-)
+IDEMPOTENCY = Kind(read_idempotency, ALLOWED, {"oneOf": [_schema(source) for source in FORMS]}, write_idempotency)
 
 
 def tokens_of(pointer: str) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 
 from reconsume.sidecar.errors import ConfigError
-from reconsume.sidecar.settings.checks import CHANGED, CONFLICTS, NO_RETRIES, Conflict
+from reconsume.sidecar.settings.checks import CHANGED, CONFLICTS, DEFAULTS, NO_RETRIES, Conflict
 from reconsume.sidecar.settings.faults import sentence
 from reconsume.sidecar.settings.model import LEAVES, Settings, values_of
 from reconsume.sidecar.settings.table import Fault, KeyPath, dotted
@@ -169,17 +169,11 @@ def ignored(settings: Settings) -> Iterator[Fault]:
     `settings` are valid: what is refused does not occur here.
     """
     values = {dotted(path): value for path, value in values_of(settings).items()}
-    defaults = {dotted(path): row.default for path, row in LEAVES.items()}
     written = {dotted(path) for path in settings.configured & LEAVES.keys()}
     named = set[str]()
     for one in (*IGNORED, *CONFLICTS):
-        if not all(
-            values[name] != defaults[name] if value is CHANGED else values[name] == value
-            for name, value in one.when.items()
-        ):
-            continue
-        for name in one.settings:
-            chooses = name in CHOOSERS and values[name] == defaults[name]
+        for name in one.settings if one.is_met(values) else ():
+            chooses = name in CHOOSERS and values[name] == DEFAULTS[name]
             if name in written and values[name] is not None and not chooses and name not in named:
                 named.add(name)
                 yield Fault(tuple(name.split(".")), one.text, values[name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_text
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, Scan, ScanClient, partition_of
+from reconsume.sidecar.operation import Report
 from reconsume.sidecar.printable import plural
 from reconsume.topics.events import Event, decode_event, encode_event, order
 from reconsume.topics.names import Names
@@ -24,9 +25,6 @@ MOST_KEPT = 1_000
 """Events of one record that are kept. A record that failed daily for a year has fewer."""
 MOST_BYTES = 1024 * 1024
 """Bytes of all kept events of one record; each of Reconsume's events has some 400."""
-
-Progress = Callable[[int, int], None]
-"""Called with the number of records that were read, and their total."""
 
 
 class Journey(NamedTuple):
@@ -51,7 +49,7 @@ class Span(NamedTuple):
 
 
 def read_journey(
-    kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, progress: Progress
+    kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, report: Report
 ) -> Journey:
     """Return the events of one record; read at most `most` records.
 
@@ -64,7 +62,7 @@ def read_journey(
     spans = _spans(cluster, topic, since)
     with ScanClient(kafka, names.retry_group, CLIENT, Fetches.UNTIL_GAP) as client:
         bounds = Bounds(ANSWER_SECONDS, records=most)
-        scan = client.scan(spans, bounds, expected="the events", report=progress)
+        scan = client.scan(spans, bounds, expected="the events", report=report)
         journey = _journey_in(scan, names, record, spans)
     reasons = [journey.missing, unled_text([topic])]
     return journey._replace(missing="; ".join(filter(None, reasons)))

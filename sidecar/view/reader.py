@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from math import inf
 from typing import NamedTuple
@@ -32,6 +32,7 @@ from reconsume.sidecar.kafka.clients import make_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, sentence_of
 from reconsume.sidecar.kafka.policy_topic import NotesLog
 from reconsume.sidecar.kafka.scan import MOST, UntilGap, next_messages
+from reconsume.sidecar.operation import Report
 from reconsume.sidecar.view.age import job_has_read_until
 from reconsume.sidecar.view.copy import BOUND, ViewCopy, open_copy
 from reconsume.sidecar.view.query import ViewQuery, questions
@@ -353,14 +354,12 @@ def retention_of(topic: Topic | None) -> int | None:
 
 POLL = 0.1
 CLIENT = "reconsume-retries"
-Progress = Callable[[int, int], None]
-"""Called with the number of records that were read, and their total."""
 
 
 class ViewSnapshot(ViewReader):
     """The view while it is read once, for a command. `turn` continues the reading."""
 
-    def read_all(self, report: Progress) -> None:
+    def read_all(self, report: Report) -> None:
         """Read to the end. Raises ContractError if there is no view, BrokerError if Kafka sends no more."""
         answered_at = time.monotonic()
         while not self.is_read:

@@ -13,7 +13,7 @@ from reconsume.sidecar.core.pace import pace
 from reconsume.sidecar.delivery import verdict
 from reconsume.sidecar.delivery.push import request
 from reconsume.sidecar.deploy import container
-from reconsume.sidecar.dlq import letters, settlements
+from reconsume.sidecar.dlq import dismissals, letters
 from reconsume.sidecar.settings import group_policy
 from reconsume.sidecar.view import copy
 from reconsume.topics import events, foreign_headers, levels, other_group_headers, retry_headers, specs
@@ -65,7 +65,7 @@ NUMBERS: tuple[tuple[str, str], ...] = (
     ("3.7", f"more than {number(retry_headers.MOST_HEADERS)} headers"),
     ("3.8", f"names: {', '.join(foreign_headers.SYSTEMS)}."),
     ("4.3", f"`--max-redrives` times ({letters.MOST_REDRIVES} by default)"),
-    ("4.4", f"at {number(settlements.MOST)} dismissed letters"),
+    ("4.4", f"at {number(dismissals.MOST)} dismissed letters"),
     ("5.2", f"within {ms(policy.SHORTEST_IN_PLACE)} and {ms(policy.LONGEST_IN_PLACE)}"),
     ("6.4", f"up to {number(pull.MOST_RECORDS)} records at a time"),
     ("6.4", f"wait up to {ms(pull.LONGEST_WAIT_MS)}"),

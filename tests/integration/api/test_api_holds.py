@@ -56,7 +56,7 @@ class Topic(HoldStore):
         return HoldsChanged(self.there, 0, ControlState(), frozenset())
 
     def release(self, idents: Collection[str], who: str, newer: Collection[str] = ()) -> HoldsChanged:
-        there = self.read().live
+        there = self.read().records
         if not set(idents) <= there.keys():
             raise RecordError("no such hold")
         self.released += [(ident, who) for ident in idents]
