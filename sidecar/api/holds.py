@@ -70,9 +70,9 @@ class HoldCalls:
             planned = planned_hold(named, everything=everything, lasts=lasts, why=why, who=who, topics=self._topics)
         except ContractError as fault:
             raise RefusedError(f"{str(fault)[0].upper()}{str(fault)[1:]}.") from None
-        begun = await self._writes(lambda: carried_out(BeginHold(self._store(), planned)).begun)
-        assert begun is not None
-        return json_answer(rows_of(begun.records)[0], 201)
+        written = await self._writes(lambda: carried_out(BeginHold(self._store(), planned)).written)
+        assert written is not None
+        return json_answer(rows_of(written.records)[0], 201)
 
     async def release(self, request: Request) -> Response:
         """Write the release of a hold."""

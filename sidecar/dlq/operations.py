@@ -39,6 +39,15 @@ REDRIVE_COLUMNS = ("action", "reason", "topic", "target", "letters", "why")
 SETTLE_COLUMNS = ("id", "place", "reason", "was", "is", "why")
 PURGE_COLUMNS = ("partition", "delete", "never_redriven", "stays_behind", "older", "error")
 NOTHING_WRITTEN = "nothing was written"
+NO_LETTERS = "there are no such dead letters"
+NOT_DISMISSED = {
+    Eligibility.REDRIVEN: ("dead letter", "redriven before"),
+    Eligibility.COPY: ("copy", "of another one"),
+    Eligibility.DISMISSED: ("dead letter", "dismissed before"),
+    Eligibility.SUPERSEDED: ("dead letter", "superseded by a reset"),
+    Eligibility.UNFIT: ("dead letter", "without readable headers"),
+}
+"""What a dismissal of many leaves: the noun that is counted, in the singular, and why."""
 PLANNED = {Eligibility.READY: "redrive", Eligibility.REDRIVEN: "redriven before"}
 REDRIVEN = {**PLANNED, Eligibility.READY: "redriven"}
 """What happens to a letter, in words; of others it is their state."""
@@ -59,7 +68,7 @@ def filter_words(conditions: Filter) -> str:
 
 
 class Redrive:
-    """Bring dead letters back: at most `most`, `rate` a second. `most_results`: letters whose results are kept."""
+    """Bring dead letters back: at most `most`, `rate` a second."""
 
     action, why = "redrive", ""
 
@@ -69,11 +78,10 @@ class Redrive:
         request: RedriveRequest,
         most: int | None = None,
         rate: float | None = None,
-        most_results: int = 0,
     ) -> None:
         self._letters, self.request, self.most, self.rate = letters, request, most, rate
         self.target = target_of(letters.policy, queued=letters.policy.queued)
-        self.planned, self.counts = PlanCounts(), PlanCounts(most_results)
+        self.planned, self.counts = PlanCounts(), PlanCounts()
 
     @property
     def what(self) -> str:
@@ -96,7 +104,8 @@ class Redrive:
         ready = planned.redriven
         question = f"Redrive {plural(ready, 'dead letter')} to {self.target}?" if ready else ""
         matching = plural(planned.counts.total(), "dead letter")
-        nothing = f"{ready} of {matching} would be redriven" if ready else "there is nothing to redrive"
+        none_ready = "none of them can be redriven" if planned.counts else NO_LETTERS
+        nothing = f"{ready} of {matching} would be redriven" if ready else none_ready
         return Plan(REDRIVE_COLUMNS, self._rows(planned, PLANNED), question, nothing)
 
     def run(self, report: Report, stop: threading.Event) -> None:
@@ -141,7 +150,7 @@ class Dismissal:
     """Dismiss dead letters for good: those that `find` returns, with their states. `request`: why, and who decides.
 
     Where it `is_of_one` letter, one that cannot be dismissed is an error, and of one that was dismissed before only the
-    event is written again: it may be missing. Otherwise `kept_counts` counts these.
+    event is written again: it may be missing. Otherwise the plan counts these.
     """
 
     action = "dismiss"
@@ -156,9 +165,7 @@ class Dismissal:
     ) -> None:
         self._letters, self._find, self._is_of_one = letters, find, is_of_one
         self.why, self._by, self.what = request.why, request.by, request.id
-        self.good, self.kept_counts = list[Letter](), Counter[Eligibility]()
-        self.cut = False
-        """Whether older letters were not looked at."""
+        self.good = list[Letter]()
         self.done = Dismissed((), ())
         self._before = ""
         """Who dismissed the letter before, as one sentence; empty if nobody did."""
@@ -171,18 +178,26 @@ class Dismissal:
     def plan(self, report: Report) -> Plan:
         """Find what can be dismissed. Raises BrokerError, LetterError, and ContractError if there is no room."""
         search = self._find(report)
-        self.cut, states = search.cut, list[Eligibility]()
+        states, kept_counts = list[Eligibility](), Counter[Eligibility]()
         for letter, state in search.letters:
             fault = fault_of_dismissal(letter, state)
             if not self._is_of_one and (fault or state is Eligibility.DISMISSED):
-                self.kept_counts[state] += 1
+                kept_counts[state] += 1
             elif fault:
                 raise LetterError(fault)
             else:
                 self.good.append(letter)
                 states.append(state)
+        remaining = [
+            f"{plural(count, noun)} {why_left}"
+            for state, count in kept_counts.most_common()
+            for noun, why_left in [NOT_DISMISSED.get(state, NOT_DISMISSED[Eligibility.UNFIT])]
+        ]
+        remarks = [f"left: {', '.join(remaining)}"] if remaining else []
+        if search.cut:
+            remarks.append("older dead letters that match were not looked at: they stay")
         if not self.good:
-            return Plan(SETTLE_COLUMNS, [], "", NOTHING_WRITTEN)
+            return Plan(SETTLE_COLUMNS, [], "", "none of them can be dismissed" if remaining else NO_LETTERS, remarks)
         settlements = expect_room(self._letters, sum(state is not Eligibility.DISMISSED for state in states))
         question, nothing = f"Dismiss {self._named()} for good?", NOTHING_WRITTEN
         if self._is_of_one and (kept := dismissal_of(self.good[0], settlements)) is not None:
@@ -190,7 +205,7 @@ class Dismissal:
             self._before = f"{self.good[0].id} was dismissed before by {kept.who}, because {kept.why}{other}"
             self.why, question, nothing = kept.why, "Write its event again?", self._before
         rows = [self._row(letter, state) for letter, state in zip(self.good, states, strict=True)]
-        return Plan(SETTLE_COLUMNS, rows, question, nothing)
+        return Plan(SETTLE_COLUMNS, rows, question, nothing, remarks)
 
     def _named(self) -> str:
         return printable(self.good[0].id) if self._is_of_one else plural(len(self.good), "dead letter")

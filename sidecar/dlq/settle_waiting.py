@@ -283,7 +283,7 @@ def decision_of(
 
 class SettleWaiting:
     """Settle what waits, as an operation. `tell`: gets a line once the decision is written, which begins with its id,
-    and warnings while it is followed. `follows`: seconds; None: until it ends.
+    and warnings while it is followed. `follows`: seconds; None: until it ends. `most`: copies that a plan reads.
     """
 
     action = "settle"
@@ -295,8 +295,9 @@ class SettleWaiting:
         request: SettleRequest,
         tell: Callable[[str], None] = lambda _text: None,
         follows: float | None = None,
+        most: int = MOST_READ,
     ) -> None:
-        self._request, self._tell, self._follows = request, tell, follows
+        self._request, self._tell, self._follows, self._most = request, tell, follows, most
         self._is_sparks = settings.deliver.mode == "spark"
         self._search = WaitingSearch(there, settings.order_by, request)
         self._store = DecisionStore(there.kafka, there.names)
@@ -311,7 +312,7 @@ class SettleWaiting:
     @property
     def what(self) -> str:
         """Which records are settled, and how; with the id of the decision once it is written."""
-        named = self._request.id or plural(self.planned, "waiting record")
+        named = self._request.id or ("what waits" if self._plan is None else plural(self.planned, "waiting record"))
         return " ".join([*([self.decision] if self.decision else []), f"{named}: {self._end}"])
 
     @property
@@ -329,20 +330,15 @@ class SettleWaiting:
         """The rows of the plan."""
         return () if self._plan is None else self._plan.rows
 
-    @property
-    def remarks(self) -> Sequence[str]:
-        """What its user should know of the plan."""
-        return () if self._plan is None else self._plan.remarks
-
-    def plan(self, report: Report, most: int = MOST_READ) -> Plan:
-        """Read what waits, `most` copies at most.
+    def plan(self, report: Report) -> Plan:
+        """Read what waits.
 
         Raises BrokerError, ContractError if no sidecar owns it, and of one record NotWaitingError if it does not wait,
         and LetterError if it cannot be settled so.
         """
         search, request = self._search, self._request
         if not request.id or request.id.rsplit(":", 2)[0] in search.rules:
-            search.read(report, most)
+            search.read(report, self._most)
         if request.id and request.id not in search.copies:
             raise NotWaitingError(f"{printable(request.id)} does not wait in this group")
         if self._is_sparks:
@@ -391,6 +387,7 @@ class SettleWaiting:
             for group, count in sorted(search.counts.items(), key=lambda one: (-one[1], one[0]))
         ]
         remarks, behind = list(search.remarks), search.behind
+        search.copies.clear()  # they are counted, and a page keeps the plan until it is agreed to
         if behind and request.how == RETRY_NOW:
             remarks.append(f"{plural(behind, 'record')} behind others of their keys stay: only the first is tried now")
         elif behind:
@@ -467,17 +464,11 @@ class SettleWaiting:
 
 
 class DecisionCalls:
-    """What `/v1/settle` and the dashboard do: plan a decision, write it, see how far it is, end it."""
+    """What `/v1/settle` does: plan a decision, write it, see how far it is, end it."""
 
     def __init__(self, there: DeadLetters, settings: Settings) -> None:
         self._there, self._settings = there, settings
         self._store = DecisionStore(there.kafka, there.names)
-
-    def plan(self, request: SettleRequest, report: Report) -> SettleWaiting:
-        """Return what a decision would do, to be written by `SettleWaiting.write`. Raises as `SettleWaiting.plan`."""
-        operation = SettleWaiting(self._there, self._settings, request, follows=FOLLOWED_S)
-        operation.plan(report, MOST_IN_SIDECAR)
-        return operation
 
     def settle(self, request: SettleRequest, *, dry_run: bool) -> Settled:
         """Plan a decision, and write it unless it is a dry run. One about one record is followed for FOLLOWED_S."""
@@ -487,7 +478,8 @@ class DecisionCalls:
             if time.monotonic() > deadline:
                 raise BrokerError("what waits could not be read in time; nothing was decided")
 
-        operation = self.plan(request, expect_time)
+        operation = SettleWaiting(self._there, self._settings, request, follows=FOLLOWED_S, most=MOST_IN_SIDECAR)
+        operation.plan(expect_time)
         if dry_run or not operation.planned:
             return Settled(operation.rows, operation.planned)
         if not request.id:
@@ -500,10 +492,6 @@ class DecisionCalls:
     def status(self, decision: str) -> Row:
         """Return how far a decision is. Raises RecordError if it is not known, and BrokerError."""
         return self._store.status(decision).row
-
-    def open_decisions(self) -> list[Row]:
-        """Return how far each open decision is. Raises BrokerError."""
-        return [status.row for status in self._store.open_decisions()]
 
     def end(self, decision: str, who: str) -> None:
         """End a decision. Raises RecordError if it is not open, and BrokerError."""

@@ -155,18 +155,18 @@ class BeginHold:
     ) -> None:
         self._store, self._planned, self._remarks, self._within = store, planned, remarks, confirmed_within
         self.why = planned.why
-        self.begun: HoldsChanged | None = None
+        self.written: HoldsChanged | None = None
         self._silent = tuple[str, ...]()
 
     @property
     def what(self) -> str:
         """What is held; once it is written with the id."""
-        return " ".join([*(() if self.begun is None else self.begun.records), self._planned.what])
+        return " ".join([*(() if self.written is None else self.written.records), self._planned.what])
 
     @property
     def changed(self) -> int:
         """1 once the hold is written."""
-        return int(self.begun is not None)
+        return int(self.written is not None)
 
     def plan(self, _report: Report) -> Plan:
         """Show the hold, and which others nobody obeys. Raises BrokerError and ContractError."""
@@ -177,15 +177,15 @@ class BeginHold:
 
     def run(self, _report: Report, _stop: threading.Event) -> None:
         """Write it. Raises BrokerError, and ContractError if instances would not obey it."""
-        self.begun = self._store.begin(self._planned)
-        self._silent = self._store.unconfirmed(self.begun, self._within)
+        self.written = self._store.begin(self._planned)
+        self._silent = self._store.unconfirmed(self.written, self._within)
 
     def outcome(self) -> Outcome:
         """Return the hold as it is written: PARTLY if an instance has not confirmed it."""
-        assert self.begun is not None
-        ((ident, record),) = self.begun.records.items()
+        assert self.written is not None
+        ((ident, record),) = self.written.records.items()
         written = f"hold {ident} is written, until {utc(record.until)} or `{hint(f'release {ident}')}`"
-        sentence, status = confirmation(self.begun, self._silent, "obeyed", self._within)
+        sentence, status = confirmation(self.written, self._silent, "obeyed", self._within)
         return Outcome([hold_row(ident, record)], [written, sentence], status)
 
 
@@ -209,13 +209,13 @@ class ReleaseHolds:
         self._store, self._who, self._everything, self._within = store, who, everything, confirmed_within
         self._idents, self._newer = tuple(dict.fromkeys(idents)), tuple[str, ...]()
         self.what = ", ".join(self._idents)
-        self._released: HoldsChanged | None = None
+        self.written: HoldsChanged | None = None
         self._silent = tuple[str, ...]()
 
     @property
     def changed(self) -> int:
         """How many holds were released."""
-        return 0 if self._released is None else len(self._idents) + len(self._newer)
+        return 0 if self.written is None else len(self._idents) + len(self._newer)
 
     def plan(self, _report: Report) -> Plan:
         """Find the holds. Raises RecordError if one is not in force, BrokerError and ContractError."""
@@ -232,13 +232,13 @@ class ReleaseHolds:
 
     def run(self, _report: Report, _stop: threading.Event) -> None:
         """Write the releases. Raises RecordError if a hold is not in force, BrokerError and ContractError."""
-        self._released = self._store.release(self._idents, self._who, self._newer)
-        self._silent = self._store.unconfirmed(self._released, self._within)
+        self.written = self._store.release(self._idents, self._who, self._newer)
+        self._silent = self._store.unconfirmed(self.written, self._within)
 
     def outcome(self) -> Outcome:
         """Say how many holds are released: PARTLY if an instance has not confirmed it."""
-        assert self._released is not None
-        sentence, status = confirmation(self._released, self._silent, "released", self._within)
+        assert self.written is not None
+        sentence, status = confirmation(self.written, self._silent, "released", self._within)
         return Outcome([], [f"released {plural(self.changed, 'hold')}", sentence], status)
 
 

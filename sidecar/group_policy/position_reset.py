@@ -15,7 +15,6 @@ Every call blocks and ends within seconds, but for `run`, which ends when all is
 from __future__ import annotations
 
 import enum
-import hashlib
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -196,12 +195,6 @@ class ResetBasis(NamedTuple):
 
     topic_id: str
     partitions: tuple[PartitionNow, ...]
-
-    @property
-    def digest(self) -> str:
-        """A name of it, for a plan that is shown by one call and carried out by another."""
-        lasts = [(one.number, one.last) for one in self.partitions]
-        return hashlib.sha256(repr((self.topic_id, lasts)).encode()).hexdigest()[:16]
 
     def has_changed(self, now: ResetBasis) -> bool:
         """Whether, by what Kafka says now, the topic was recreated or one of these partitions was reset again."""
@@ -410,8 +403,7 @@ def expect_no_query(state: ControlState, now_ms: int) -> None:
 class MovePosition:
     """Move the position of a group, as an operation. `say` gets a line with the id once the request is written.
 
-    `export`: writes the records that were skipped once all is carried out; None: nobody asked for them. `based_on`:
-    what the plan is based on (`ResetBasis.digest`); empty before there is one.
+    `export`: writes the records that were skipped once all is carried out; None: nobody asked for them.
     """
 
     action = "reset"
@@ -427,7 +419,7 @@ class MovePosition:
         self._store, self._settings, self._wanted, self._say, self._export = store, settings, wanted, say, export
         self._basis: ResetBasis | None = None
         self.reached: ResetProgress | None = None
-        self.why, self.based_on = wanted.why, ""
+        self.why = wanted.why
 
     @property
     def what(self) -> str:
@@ -449,7 +441,6 @@ class MovePosition:
         expect_movable(self._settings)
         expect_no_query(state := self._store.state(), now_ms)
         basis = self._store.basis(wanted)
-        self.based_on = basis.digest
         # Deliveries of the last second are not committed yet: only where the log ends there is certainly nothing to do.
         moved = tuple(
             one for one in basis.partitions if one.direction is not Direction.NONE or one.position < one.span.end

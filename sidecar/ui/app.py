@@ -34,7 +34,6 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 
 from reconsume.sidecar.background import on_own_thread
 from reconsume.sidecar.core.policy import Policy
-from reconsume.sidecar.dlq.redriver import why
 from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.http.access import LOOPBACK_NAMES, Access, AccessMiddleware
 from reconsume.sidecar.http.server import Server
@@ -43,18 +42,17 @@ from reconsume.sidecar.observability.thread_watch import WatchedThread
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.addresses import Listen, is_loopback
 from reconsume.sidecar.ui.audit_log import AuditLog
+from reconsume.sidecar.ui.control_pages import ControlPages
 from reconsume.sidecar.ui.endpoint import ERRORS, MOST_SCANS, Endpoints, Page, Site, ThreadQueries, Visitors
 from reconsume.sidecar.ui.find_page import FindPage
-from reconsume.sidecar.ui.hold_forms import HoldForms, HoldPage
+from reconsume.sidecar.ui.form_kinds import kinds_of
 from reconsume.sidecar.ui.key_pages import KeyPages
-from reconsume.sidecar.ui.letter_actions import LetterActions, LetterForms
 from reconsume.sidecar.ui.letter_pages import LetterPages
+from reconsume.sidecar.ui.operation_forms import JOBS, OperationForms
 from reconsume.sidecar.ui.overview import LastAlarms
 from reconsume.sidecar.ui.pages import Pages
 from reconsume.sidecar.ui.queries import Queries
-from reconsume.sidecar.ui.reset_forms import ResetForms
 from reconsume.sidecar.ui.security import HEADERS, Sessions, ValueGate
-from reconsume.sidecar.ui.settle_forms import SettleForms
 from reconsume.sidecar.ui.sign_in import SignIn
 from reconsume.sidecar.ui.templating import FOLDER, Renderer
 from reconsume.sidecar.view.follower import ViewFollower
@@ -173,7 +171,6 @@ class GroupPages:
             "may_be_held": not settings.deliver.broadcast,
             "may_change": wanted.token_file is not None,
             "session": None,
-            "why": why,
             "among_many": is_one_of_many,
         }
         self._site = Site(
@@ -184,14 +181,14 @@ class GroupPages:
             gate=shared.gate,
             audit=AuditLog(wanted.audit_file, settings.group if is_one_of_many else ""),
         )
-        self._actions = LetterActions(self._site.looks, self._site.audit)
+        self._forms, self._control = OperationForms(self._site), ControlPages(self._site)
         self.front = Endpoints(self._site.render, shared)
         """What stands before each page."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether a redrive is under way."""
-        return self._actions.is_busy
+        """Whether a redrive or a dismissal is under way."""
+        return self._forms.is_busy
 
     def start(self) -> None:
         """Follow the view."""
@@ -202,7 +199,7 @@ class GroupPages:
         """Stop everything. A redrive under way ends between two transactions, if it needs at most `within` seconds."""
         if self._own is not None:
             self._own.stop()
-        await on_own_thread("stop", lambda: self._actions.close(within))
+        await on_own_thread("stop", lambda: self._forms.close(within))
         if (own := self._own) is not None and own.is_alive():  # it never started if listening failed
             await on_own_thread("stop", lambda: own.join(VIEW_WITHIN))
 
@@ -232,7 +229,7 @@ class GroupPages:
             "/find": FindPage(render, scan, looks, gate).find,
             "/dlq": letters.letters,
             "/dlq/letter": letters.letter,
-            "/holds": HoldPage(render, self._site.ask, looks).holds,
+            "/holds": self._control.holds,
             "/policy": pages.policy,
             "/instances": pages.instances,
             "/part/instances": partial(pages.instances, template="instances_part.html"),
@@ -245,33 +242,18 @@ class GroupPages:
         return shown
 
     def _add_actions(self, pages: dict[str, Page], forms: dict[str, Page]) -> None:
-        """Add the forms that change something, and the page of a redrive in progress."""
-        render, ask, scan = self._site.render, self._site.ask, self._site.scan
-        looks, audit = self._site.looks, self._site.audit
-        letters = LetterForms(render, ask, scan, looks, self._actions)
-        holds = HoldForms(render, ask, looks, audit, self._last_alarms)
-        pages["/dlq/redrives/{job}"] = letters.job
-        forms |= {
-            "/dlq/plan": letters.plan,
-            "/dlq/redrive": letters.redrive,
-            "/dlq/redrives/{job}/stop": letters.stop,
-            "/dlq/dismissal": letters.plan_dismissal,
-            "/dlq/dismiss": letters.dismiss,
-            "/holds/begin": holds.begin,
-            "/holds/release": holds.release,
-        }
-        if not looks.settings.deliver.broadcast:
-            settle = SettleForms(render, scan, looks, audit)
-            pages |= {"/records/settle": settle.show, "/records/settle/{decision}": settle.decision}
-            forms |= {
-                "/records/settle/plan": settle.plan,
-                "/records/settle": settle.decide,
-                "/records/settle/{decision}/end": settle.end,
-                "/keys/settle": settle.settle_one,
+        """Add the forms that change something, and the pages that show what becomes of it."""
+        control = self._control
+        pages[f"{JOBS}/{{job}}"] = self._forms.show_job
+        forms |= self._forms.pages_of(kinds_of(self._site, self._last_alarms))
+        if not self._site.looks.settings.deliver.broadcast:
+            pages |= {
+                "/records/settle": control.decisions,
+                "/records/settle/{decision}": control.decision,
+                "/records/reset": control.resets,
+                "/records/reset/{reset}": control.reset,
             }
-            resets = ResetForms(render, ask, looks, audit)
-            pages |= {"/records/reset": resets.show, "/records/reset/{reset}": resets.reset}
-            forms |= {"/records/reset/plan": resets.plan, "/records/reset": resets.move}
+            forms["/records/settle/{decision}/end"] = control.end_decision
 
 
 def sign_in_pages(

@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from reconsume.sidecar.dlq.operations import Redrive
 from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.http.tokens import Token
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.sidecar.ui.audit_log import Actor, AuditLog
-from reconsume.sidecar.ui.endpoint import MOST_WAITING, BusyError, ThreadQueries
-from reconsume.sidecar.ui.letter_actions import PLAN_AGE, Job, LetterActions
-from reconsume.sidecar.ui.letter_form import RefusedError, parse_search
+from reconsume.sidecar.ui.endpoint import MOST_WAITING, BusyError, Site, ThreadQueries
+from reconsume.sidecar.ui.form_kinds import kinds_of
+from reconsume.sidecar.ui.letter_form import RefusedError
+from reconsume.sidecar.ui.operation_forms import PLAN_AGE, FormKind, Job, OperationForms, Planned
+from reconsume.sidecar.ui.overview import LastAlarms
 from reconsume.sidecar.ui.queries import Queries, within
+from reconsume.sidecar.ui.security import Session, SignedForm, ValueGate
+from reconsume.sidecar.ui.templating import Renderer
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
@@ -24,8 +32,10 @@ from tests.support.sidecar.redrive import dead_letter
 from tests.ui.scene import settings_of
 
 SECONDS = 30.0
+TOKEN = Token("ops", b"a-token-of-20-letters")
+SESSION = Session("s", "alice", TOKEN, "c", 0.0, 0.0)
 ALICE = Actor("alice", "ops", "127.0.0.1")
-EVERY = parse_search({}, 0)
+EVERY = SignedForm(SESSION, ALICE, {}, ())
 
 
 @pytest.fixture(scope="module")
@@ -37,27 +47,45 @@ def group(kafka: Broker) -> GroupTopics:
     return group
 
 
+class Desk(NamedTuple):
+    """The forms of a group, and its kinds of forms by their paths."""
+
+    forms: OperationForms
+    kinds: Mapping[str, FormKind]
+    looks: Queries
+
+    def agreed(self, planned: Planned, actor: Actor = ALICE) -> Planned:
+        form = EVERY._replace(actor=actor, fields={"plan": planned.id})
+        return self.forms.take_plan(self.kinds["/dlq/redrive"], form)
+
+    def planned(self) -> Planned:
+        return self.forms.plan(self.kinds["/dlq/redrive"], EVERY)
+
+
 @pytest.fixture
-def desk(group: GroupTopics, tmp_path: Path) -> LetterActions:
+def desk(group: GroupTopics, tmp_path: Path) -> Desk:
     settings = settings_of(group, tmp_path)
-    return LetterActions(Queries(settings, build_policy(settings, "ui")), AuditLog(tmp_path / "audit.jsonl"))
+    looks, gate = Queries(settings, build_policy(settings, "ui")), ValueGate("open")
+    site = Site(
+        Renderer({}, gate, ""), ThreadQueries(), ThreadQueries(), looks, gate, AuditLog(tmp_path / "audit.jsonl")
+    )
+    return Desk(OperationForms(site), {kind.path: kind for kind in kinds_of(site, LastAlarms())}, looks)
 
 
-def ended(desk: LetterActions, job: Job) -> Job:
+def ended(job: Job) -> Job:
     until(lambda: job.ended is not None, SECONDS, "the redrive has ended")
     return job
 
 
-def test_a_plan_means_what_was_dead_when_it_was_made(desk: LetterActions) -> None:
-    plan = desk.plan_redrive(EVERY, ALICE)
-    assert plan.ready == 2
-    assert plan.search.filter.until == plan.at
+def test_a_plan_means_what_was_dead_when_it_was_made(desk: Desk) -> None:
+    planned = desk.planned()
+    operation = planned.wanted.operation
+    assert isinstance(operation, Redrive)
+    assert (operation.planned.redriven, operation.request.filter.until) == (2, planned.at)
 
 
-def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(
-    desk: LetterActions, tmp_path: Path
-) -> None:
-    job = ended(desk, desk.begin_redrive(desk.plan_redrive(EVERY, ALICE).id, ALICE))
+def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(desk: Desk, tmp_path: Path) -> None:
+    job = ended(desk.forms.begin_job(desk.agreed(desk.planned()), {}))
     assert "nothing can be redriven: " in job.error
     assert job.operation.changed == 0
     last = json.loads((tmp_path / "audit.jsonl").read_text().splitlines()[-1])
@@ -65,25 +93,25 @@ def test_a_redrive_that_kafka_refuses_says_so_and_its_end_is_in_the_audit_log(
     assert {name: last[name] for name in ALICE._fields} == ALICE._asdict()
 
 
-def test_a_plan_is_anothers_used_up_or_too_old(desk: LetterActions) -> None:
-    plan = desk.plan_redrive(EVERY, ALICE)
+def test_a_plan_is_anothers_used_up_or_too_old(desk: Desk) -> None:
+    planned = desk.planned()
     for other in (ALICE._replace(who="bob"), ALICE._replace(token="bob's")):
-        with pytest.raises(RefusedError, match="new dry run"):
-            desk.begin_redrive(plan.id, other)
-    ended(desk, desk.begin_redrive(plan.id, ALICE))
-    with pytest.raises(RefusedError, match="new dry run"):
-        desk.begin_redrive(plan.id, ALICE)
-    old = plan._replace(made=plan.made - PLAN_AGE - 1)
-    desk._plans[old.id] = old
-    with pytest.raises(RefusedError, match="new dry run"):
-        desk.begin_redrive(old.id, ALICE)
+        with pytest.raises(RefusedError, match="plan it again"):
+            desk.agreed(planned, other)
+    desk.agreed(planned)
+    with pytest.raises(RefusedError, match="plan it again"):
+        desk.agreed(planned)
+    old = planned._replace(made=planned.made - PLAN_AGE - 1)
+    desk.forms._plans[old.id] = old
+    with pytest.raises(RefusedError, match="plan it again"):
+        desk.agreed(old)
 
 
-def test_one_redrive_at_a_time(desk: LetterActions) -> None:
-    plan = desk.plan_redrive(EVERY, ALICE)
-    desk._jobs["other"] = Job("other", plan, plan.operation, 0)  # type: ignore[arg-type]
+def test_one_redrive_at_a_time(desk: Desk) -> None:
+    planned = desk.planned()
+    desk.forms._jobs["other"] = Job("other", planned, planned.wanted.operation, 0)
     with pytest.raises(RefusedError, match="under way"):
-        desk.begin_redrive(plan.id, ALICE)
+        desk.agreed(planned)
 
 
 def test_what_waits_in_a_level_counts_before_anything_is_committed_there(group: GroupTopics, tmp_path: Path) -> None:
@@ -94,7 +122,7 @@ def test_what_waits_in_a_level_counts_before_anything_is_committed_there(group: 
     assert rows == {group.main: (0, 1), level: (3, 1)}
 
 
-def test_a_reading_that_takes_too_long_is_ended(desk: LetterActions) -> None:
+def test_a_reading_that_takes_too_long_is_ended() -> None:
     within(SECONDS)(0, 0)
     with pytest.raises(BrokerError, match="longer than 0 s"):
         until(lambda: within(0)(0, 0), SECONDS, "it is told")

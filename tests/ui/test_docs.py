@@ -89,7 +89,4 @@ def redrive(chromium: Any, scene: Scene) -> None:
     page.wait_for_url("**/dlq/plan")
     page.get_by_label("Dead letters per second, at most").fill("50")
     page.screenshot(path=FOLDER / "dry-run.png", clip={"x": 0, "y": 0, "width": 1080, "height": 620})
-    page.locator("form[action='/dlq/redrive'] button").click()
-    page.wait_for_selector("text=/redriven to/")
-    page.screenshot(path=FOLDER / "result.png", clip={"x": 0, "y": 0, "width": 1080, "height": 560})
     page.close()

@@ -49,7 +49,7 @@ def test_a_hold_is_shown_to_all_and_released_by_whoever_is_signed_in(scene: Scen
     (last,) = [row for row in dump(scene.group.bootstrap, scene.group.names.policy) if row.key == b"hold/ui-1"][-1:]
     assert json.loads(last.value or b"")["released_by"] == "alice@ui"
     lines = [json.loads(line) for line in scene.audit.read_text().splitlines()]
-    assert [line["what"] for line in lines if line["action"] == "release"] == ["ui-1", "ui-1"]
+    assert [line["what"] for line in lines if line["action"] == "release"] == ["ui-1 topic=orders"]
 
 
 @pytest.fixture

@@ -140,12 +140,12 @@ def test_copies_are_not_open_have_no_tick_box_and_a_plan_for_nothing_says_so(kaf
         places = [copy.replace("%3A", ":") for copy in copies]
         for ticked, left in ((places[:1], "Left: 1 copy of another one."), (places, "Left: 2 copies of another one.")):
             body = act(visitor, "/dlq/dismissal", {"scope": "picked"}, ticked)[1]
-            assert ("<h1>Nothing to dismiss</h1>" in body, left in body, "0 dead" in body) == (True, True, False)
+            assert ("Nothing to dismiss:" in body, left in body, 'name="plan"' in body) == (True, True, False)
             body = act(visitor, "/dlq/plan", {"scope": "picked"}, ticked)[1]
-            assert ("Nothing to redrive:" in body, ">0</strong>" in body) == (True, False)
+            assert ("Nothing to redrive:" in body, 'name="plan"' in body) == (True, False)
         for path, said in (("/dlq/dismissal", "Nothing to dismiss"), ("/dlq/plan", "Nothing to redrive:")):
             body = act(visitor, path, {"reason": "no-such"})[1]
-            assert (said in body, "here are no such dead letters." in body) == (True, True)
+            assert (said in body, "there are no such dead letters." in body) == (True, True)
 
 
 def test_a_row_shows_key_text_and_how_the_value_begins(visitor: Visitor) -> None:
@@ -197,12 +197,12 @@ def test_ticked_letters_are_dismissed_with_a_reason_and_leave_lists_and_redrives
 ) -> None:
     places = [f"{group.dlq}:0:{offset}" for offset in (2, 3)]
     status, body = act(visitor, "/dlq/dismissal", {"scope": "picked"}, places)
-    assert (status, "Dismiss 2 dead letters?" in body) == (200, True)
+    assert (status, "Dismiss 2 dead letters for good?" in body) == (200, True)
     assert listed(visitor, reason="bad-sku") == [1, 2, 3, 4], "a plan changes nothing"
     form = {"plan": plan_in(body), "why": "test records"}
-    status, body = act(visitor, "/dlq/dismiss", form)
-    assert (status, "<strong>2</strong> dead letters dismissed" in body) == (200, True)
+    assert act(visitor, "/dlq/dismiss", form)[0] == 303
     assert act(visitor, "/dlq/dismiss", form)[0] == 409, "a plan is used once"
+    until(lambda: audited(shown)[-1]["action"] == "dismiss-result", SECONDS, "the dismissal has ended")
     assert (listed(visitor, reason="bad-sku"), listed(visitor, state="dismissed")) == ([1, 4], [2, 3])
     heard = [parse_record(row.key, row.value) for row in dump(group.bootstrap, group.names.policy)]
     records = [one.record for one in heard if isinstance(one, SettlementHeard) and one.record is not None]
@@ -218,8 +218,8 @@ def test_ticked_letters_are_dismissed_with_a_reason_and_leave_lists_and_redrives
 def test_ticked_letters_are_redriven_at_a_rate(visitor: Visitor, shown: Scene, group: GroupTopics) -> None:
     places = [f"{group.dlq}:0:{offset}" for offset in (0, 2, 4)]
     status, body = act(visitor, "/dlq/plan", {"scope": "picked"}, places)
-    assert (status, "<strong>1</strong> dead letter would go to" in body) == (200, True), "one is ready"
-    assert ("left: dismissed" in body, "left: came back too often" in body) == (True, True)
+    assert (status, "Redrive 1 dead letter to" in body) == (200, True), "one is ready"
+    assert (">dismissed<" in body, ">quarantined<" in body) == (True, True)
     assert act(visitor, "/dlq/redrive", {"plan": plan_in(body), "rate": "50"})[0] == 303
     until(lambda: audited(shown)[-1]["action"] == "redrive-result", SECONDS, "the redrive has ended")
     (redrive,) = [row for row in audited(shown) if row["action"] == "redrive"]

@@ -24,7 +24,7 @@ from tests.ui.web import Visitor
 
 NOBODYS = Token("", b"")
 CHANGING = (
-    *("/sign-out", "/dlq/plan", "/dlq/redrive", "/dlq/redrives/x/stop"),
+    *("/sign-out", "/dlq/plan", "/dlq/redrive", "/dlq/jobs/x/stop"),
     *("/dlq/dismissal", "/dlq/dismiss", "/holds/begin", "/holds/release"),
 )
 PAGES = (
