@@ -1,20 +1,19 @@
 """`drain`: drain the sidecar of this pod, from a preStop hook in an image without a shell.
 
 This is only the call of `POST /drain`; the running sidecar does the work (`api/app.py`). The command finds the sidecar
-by `--api`, or by the configuration that both have, and waits as long as the drain may take.
+by the configuration that both have, and waits as long as the drain may take.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 from urllib.parse import urlencode
 
-import typer
-
-from reconsume.sidecar.cli.terminal.arguments import address, duration, tokens_in
+from reconsume.sidecar.cli.terminal.arguments import tokens_in
 from reconsume.sidecar.cli.terminal.confirm import NeverAsks
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, FAILED
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_of_all
@@ -25,31 +24,13 @@ from reconsume.sidecar.http.sidecar_connection import SidecarConnection
 from reconsume.sidecar.printable import plural
 from reconsume.sidecar.settings.addresses import Listen
 from reconsume.sidecar.settings.modes import expect_sidecar
-from reconsume.topics.durations import render_duration
 
-LONGEST = 3_600_000
-"""ms; the longest timeout that the sidecar's API accepts."""
 ANSWER_WITHIN = 5.0
 """Seconds to wait beyond the drain itself: the sidecar responds at its own deadline, not before."""
 LONGEST_ANSWER = 65_536
 
 
-def drain(
-    options: Options,
-    api: Annotated[
-        str | None,
-        typer.Option("--api", metavar="ADDRESS", help="Where its API is; else api.listen of the configuration."),
-    ] = None,
-    timeout: Annotated[
-        str | None,
-        typer.Option("--timeout", metavar="DURATION", help="How long it may take; else the sidecar's drain_timeout."),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option("--token-file", metavar="FILE", help="Its token; else api.token_file, without --api."),
-    ] = None,
-    _yes: NeverAsks = False,
-) -> int:
+def drain(options: Options, _yes: NeverAsks = False) -> int:
     """Drain the sidecar of this pod, with all its groups.
 
     It fetches nothing more, waits for what is out, commits and leaves the group; then this returns, while the process
@@ -59,50 +40,41 @@ def drain(
     Ends with 0 when nothing was left, 1 when deliveries were, or when no sidecar answers.
 
     \b
-    Examples:
+    Example:
       reconsume drain -c /etc/reconsume/reconsume.yaml
-      reconsume drain --api unix:/run/reconsume/api.sock --timeout 20s
     """
-    limit = None if timeout is None else duration(timeout, "--timeout")
-    query = [] if limit is None else [("timeout", render_duration(limit))]
-    if api is not None:
-        listen, usual = address(api, "--api"), LONGEST
-    else:
-        groups = settings_of_all(options)
-        for settings in groups:
-            expect_sidecar(settings)
-        api_of_all = groups[0].api  # one sidecar has all these groups, and one API
-        listen, usual = api_of_all.listen, max(settings.longest_drain for settings in groups)
-        query += [("group", settings.group) for settings in groups]  # the usual port is the same in all sidecars
-        if token_file is None and api_of_all.token_file is not None:
-            token_file = Path(api_of_all.token_file)
+    groups = settings_of_all(options)
+    for settings in groups:
+        expect_sidecar(settings)
+    api = groups[0].api  # one sidecar has all these groups, and one API
     token = None
-    if token_file is not None:
-        tokens, fault = tokens_in(token_file)
+    if api.token_file is not None:
+        tokens, fault = tokens_in(Path(api.token_file))
         if not tokens:
-            raise SetupError(f"the token file {token_file} (api.token_file): {fault}")
+            raise SetupError(f"the token file {api.token_file} (api.token_file): {fault}")
         token = tokens[0].secret.decode("ascii")  # no other character is in one
-    left = call_drain(listen, query, token, (limit or usual) / 1000)
+    longest = max(settings.longest_drain for settings in groups)
+    left = call_drain(api.listen, [settings.group for settings in groups], token, longest / 1000)
     options.output.rows(("drained", "left"), [{"drained": left == 0, "left": left}])
     if not left:
         return DONE
-    talk(f"{listen}: {plural(left, 'delivery')} still in flight, for the partitions' next owner")
+    talk(f"{api.listen}: {plural(left, 'delivery')} still in flight, for the partitions' next owner")
     return FAILED
 
 
-def call_drain(listen: Listen, query: list[tuple[str, str]], token: str | None, longest: float) -> int:
+def call_drain(listen: Listen, groups: Sequence[str], token: str | None, longest: float) -> int:
     """Ask the sidecar on `listen` to drain; return how many deliveries were still in flight at its deadline.
 
-    `query`: a `timeout` other than the sidecar's own, and each `group` that it must have. `token`: needed if the API
-    requires one. `longest`: seconds that the drain may take. Raises SetupError if no sidecar responds, if it is of
-    another group, or if the response is not that of a drain.
+    `groups`: those that it must have; the usual port is the same in all sidecars. `token`: needed if the API requires
+    one. `longest`: seconds that the drain may take. Raises SetupError if no sidecar responds, if it has other groups,
+    or if the response is not that of a drain.
     """
     headers = {"Host": "localhost", "Content-Length": "0"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     connection = SidecarConnection(listen, longest + ANSWER_WITHIN)
     try:
-        connection.request("POST", f"/drain?{urlencode(query)}", headers=headers)
+        connection.request("POST", f"/drain?{urlencode([('group', name) for name in groups])}", headers=headers)
         response = connection.getresponse()
         body = response.read(LONGEST_ANSWER)
     except (OSError, http.client.HTTPException) as error:
@@ -122,9 +94,9 @@ def refuse(listen: Listen, status: int) -> NoReturn:
     sidecar = f"the sidecar on {listen}"
     match status:
         case 401:
-            raise SetupError(f"{sidecar} asks for a token: name its file in api.token_file, or by --token-file")
+            raise SetupError(f"{sidecar} asks for a token: name its file in api.token_file")
         case 409:
-            text = "name each of its configurations by -c, or the address of this group's sidecar by --api"
+            text = "name each of its configurations by -c, or the address of this group's sidecar in api.listen"
             raise SetupError(f"{sidecar} has other groups, and goes on: {text}")
         case _:
             raise SetupError(f"what answers on {listen} does not drain: HTTP {status}")

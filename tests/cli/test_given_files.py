@@ -25,7 +25,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "-f": ("inject", "-f"),
     "--kafka-properties": ("view", "sql", "SELECT 1", "--set", "view.source=spark", "--kafka-properties"),
     "ui --token-file": ("ui", "--token-file"),
-    "drain --token-file": ("drain", "--api", "127.0.0.1:1", "--token-file"),
 }
 
 

@@ -106,7 +106,7 @@ def test_the_main_job_a_drain_without_a_shell_and_a_clean_end(kafka: Broker, tmp
         with container(folder, config_of(group, service.url, port)) as sidecar:
             produce(group.bootstrap, group.main, [b"order %d" % number for number in range(RECORDS)])
             await_quiet(group, 60)
-            code, output = sidecar.exec_run(["reconsume", "drain", "--api", f"127.0.0.1:{port}"])
+            code, output = sidecar.exec_run(["reconsume", "drain"])
             assert code == 0, output
             sidecar.stop(timeout=20)
             assert sidecar.wait(timeout=20)["StatusCode"] == 0, sidecar.logs()

@@ -76,7 +76,7 @@ class Pod:
 
     def run_drain(self, seconds: float) -> Any:
         """The hook `reconsume drain`: its exit code; None when it takes more than `seconds`."""
-        words = [sys.executable, "-m", "reconsume.sidecar", "drain", "--api", f"127.0.0.1:{self.sidecar.port}"]
+        words = [sys.executable, "-m", "reconsume.sidecar", "drain", "-c", str(self.sidecar.files[0])]
         try:
             return subprocess.run(words, cwd=REPOSITORY, timeout=seconds, check=False, capture_output=True).returncode
         except subprocess.TimeoutExpired:
