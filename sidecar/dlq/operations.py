@@ -233,8 +233,8 @@ class Dismissal:
             return Outcome([], [sentence], Status.PARTLY)
         if self._before:
             return Outcome([], [f"{self._before}; only its event is written again"])
-        all_of_them = f"`{hint('dlq list --all')}` shows it"
-        return Outcome([], [f"dismissed {self._named()}: it is in no list and no redrive any more; {all_of_them}"])
+        where = f"only `{hint('dlq list --all')}` has what is dismissed, and no redrive takes it"
+        return Outcome([], [f"dismissed {self._named()}: {where}"])
 
 
 # --- purge ---
