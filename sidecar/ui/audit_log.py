@@ -67,21 +67,6 @@ class AuditLog:
         entry = {"event": "ui-action", "action": action, "group": self._group, "who": who, "token": token, "peer": peer}
         _LOG.info("an action on the dashboard", extra=entry)
 
-    @contextmanager
-    def ending(self, action: str, actor: Actor, **facts: Any) -> Iterator[dict[str, Any]]:
-        """Append the result of an action, whatever ends the block: the facts as the block leaves them, and `error`.
-
-        `error`: the fault that the block raised, or what the block says; empty if all is well.
-        """
-        facts.setdefault("error", "")
-        try:
-            yield facts
-        except ReconsumeError as fault:
-            facts["error"] = str(fault)
-            raise
-        finally:
-            self.write(f"{action}-result", actor, **facts)
-
     def recorder(self, actor: Actor, **facts: Any) -> ActorRecorder:
         """Return the recorder of an operation (`sidecar/operation.py`) of this user. `facts`: of both its lines."""
         return ActorRecorder(self, actor, facts)
@@ -113,12 +98,15 @@ class ActorRecorder(NamedTuple):
     def noted(self, action: str, _who: str, what: str = "", why: str = "") -> Iterator[Tally]:
         """Write a line that an action begins, and one with its result. Raises SetupError before anything is done."""
         self.audit.write(action, self.actor, **self.facts, what=what, why=why)
-        tally = Tally()
-        with self.audit.ending(action, self.actor, **self.facts, records=0) as end:
-            try:
-                yield tally
-            finally:
-                end["records"], end["what"] = tally.records, tally.what
+        tally, error = Tally(), ""
+        try:
+            yield tally
+        except ReconsumeError as fault:
+            error = str(fault)
+            raise
+        finally:
+            result = {**self.facts, "records": tally.records, "what": tally.what, "error": error}
+            self.audit.write(f"{action}-result", self.actor, **result)
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
