@@ -110,7 +110,7 @@ EXAMPLES ?= 20000
 STORIES := $(wildcard tests/sim/test_*_sim.py)
 # So many a test that all tests together tell EXAMPLES stories.
 soak-sim: $(READY)
-	RECONSUME_SIM_EXAMPLES=$$(( ($(EXAMPLES) + 28) / 29 )) $(BIN)/python -m pytest --numprocesses 2 --timeout 36000 $(STORIES) $(ARGS)
+	RECONSUME_SIM_EXAMPLES=$$(( $(EXAMPLES) / $$(cat $(STORIES) | grep -c '^@story') + 1 )) $(BIN)/python -m pytest --numprocesses 2 --timeout 36000 $(STORIES) $(ARGS)
 
 # Kafka's release and the group protocol of the sidecars. Every pair is tried, also behind one that failed.
 COMPAT_RUNS ?= 3.9:classic 4.0:classic 4.0:consumer 4.3:classic 4.3:consumer 4.4:classic 4.4:consumer
