@@ -32,7 +32,7 @@ def main(words: Sequence[str] | None = None) -> int:
     seed = asked.seed if asked.seed is not None else random.randrange(1_000_000)
     only = [kind for kind in (asked.only or "").split(",") if kind]
     try:
-        schedule = plan(seed, asked.minutes * 60, only, asked.rate)
+        schedule = plan(seed, asked.minutes * 60, only, asked.rate, asked.apart)
     except ValueError as wrong:
         console.print(str(wrong), style="red")
         return 2
@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=_number(os.environ.get("SEED")), help="repeats a run's schedule")
     parser.add_argument("--only", help=f"kinds of faults, by commas: {', '.join(KINDS)}")
     parser.add_argument("--rate", type=int, default=500, help="records a second in a wave (500)")
+    parser.add_argument("--apart", type=float, default=1, help="gaps between faults, so many times as long (1)")
     parser.add_argument(
         "--set", type=_setting, action="append", default=[], help="of each pod's configuration, as KEY=VALUE"
     )

@@ -138,11 +138,12 @@ def chosen(kinds: Mapping[str, T], only: Collection[str]) -> dict[str, T]:
     return {name: kind for name, kind in kinds.items() if not only or name in only}
 
 
-def plan(seed: int, seconds: float, only: Collection[str] = (), highest: int = 500) -> Schedule:
-    """The schedule of a run; ValueError names a kind that is not known. No kinds means all of them."""
+def plan(seed: int, seconds: float, only: Collection[str] = (), highest: int = 500, apart: float = 1.0) -> Schedule:
+    """The schedule of a run; ValueError names a kind that is not known. No kinds means all of them. `apart`: how many
+    times as long the gaps are, for a machine that others use too."""
     kinds = chosen(KINDS, only)
     steps = sorted(
-        (step for track in GAPS for step in _track(random.Random(f"{seed}/{track}"), track, kinds, seconds)),
+        (step for track in GAPS for step in _track(random.Random(f"{seed}/{track}"), track, kinds, seconds, apart)),
         key=lambda step: step[0],
     )
     numbered = tuple(Step(number, *step) for number, step in enumerate(steps))
@@ -150,7 +151,7 @@ def plan(seed: int, seconds: float, only: Collection[str] = (), highest: int = 5
 
 
 def _track(
-    chance: random.Random, track: str, kinds: Mapping[str, Kind], seconds: float
+    chance: random.Random, track: str, kinds: Mapping[str, Kind], seconds: float, apart: float
 ) -> Iterator[tuple[float, str, str, float, int]]:
     """The faults of one track: dealt from a shuffled deck, so that each kind comes before any comes again."""
     names = [name for name, kind in kinds.items() if kind.track == track for _ in range(kind.share)]
@@ -165,7 +166,7 @@ def _track(
         name = deck.pop()
         lasts = round(min(chance.uniform(kinds[name].shortest, kinds[name].longest), seconds - at), 1)
         yield round(at, 1), track, name, lasts, chance.randrange(MOST_PICK)
-        at += lasts + chance.uniform(*GAPS[track])
+        at += lasts + apart * chance.uniform(*GAPS[track])
 
 
 def _dealt(chance: random.Random, names: list[str]) -> list[str]:

@@ -50,6 +50,12 @@ def test_only_what_is_asked_for_is_scheduled() -> None:
         plan(1, HALF_AN_HOUR, ["pod-kil"])
 
 
+def test_a_busy_machine_may_have_fewer_faults_in_the_same_time() -> None:
+    usual, apart = plan(7, HALF_AN_HOUR), plan(7, HALF_AN_HOUR, apart=3)
+    assert len(apart.steps) < len(usual.steps) / 1.5
+    assert {step.kind for step in apart.steps} == set(KINDS)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_load_is_moderate_with_short_waves(seed: int) -> None:
     schedule = plan(seed, HALF_AN_HOUR)
