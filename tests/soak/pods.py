@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from reconsume.sidecar.cli.terminal.exit_codes import TERMINATED
 from tests.soak.journal import Journal
 from tests.soak.pod import Pod, Stood
 from tests.support.deadline import until
@@ -50,9 +51,9 @@ class Pods(threading.Thread):
         self.stood: list[Stood] = []
         """Every pause that is over."""
         self.findings: list[str] = []
+        """What no pod should do."""
         self.crashes: list[str] = []
         """What a pod did by itself that no fault explains: it ended, or was stuck until it was restarted."""
-        """What no pod should do."""
         self._group, self._url, self._folder, self._journal = group, url, folder, journal
         self._config, self._name = config, name
         self._slots: dict[int, Pod] = {}
@@ -135,7 +136,8 @@ class Pods(threading.Thread):
         except AssertionError:
             self._find(f"{pod.name} did not end within {GRACE:g} s of SIGTERM")
             return f"{pod.name} was killed after its grace period"
-        if code != 0 and (pod.begun or code != -signal.SIGTERM):
+        # Before `run` waits for signals, the command ends by them as every other does.
+        if code != 0 and (pod.begun or code not in (-signal.SIGTERM, TERMINATED)):
             self._find(f"{pod.name} ended with {code} after SIGTERM")
         return f"{pod.name} ended with {code} after {time.monotonic() - begin:.1f} s"
 
