@@ -7,8 +7,9 @@ handler may return or raise. A job without a handler takes `due_rows` of a batch
 `write_rows`; `parsed` and `split` say which rows are good, and `PolicyFollower` has its rules. `redrive_rows` sends
 dead letters back.
 
-What a handler needs is imported at once, and does without PySpark, so that handlers can be tested where there is none
-(`reconsume.spark.testing`). All else is imported at its first use.
+What a handler needs on an executor is imported at once. All else is imported at its first use: PySpark, so that
+handlers can be tested where there is none (`reconsume.spark.testing`), and the sidecar's settings, which executors may
+lack.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING
 
 from reconsume.spark.consumer.handling import BatchHandler
 from reconsume.spark.consumer.record import Record
-from reconsume.spark.consumer.rules import Rules, build_rules, rules_from
+from reconsume.spark.consumer.rules import Rules
 from reconsume.spark.consumer.verdict import DeadLetter, Retry, dead_letter, retry
 
 if TYPE_CHECKING:
     from reconsume.spark.consumer.claim import RetriesOwnedError
+    from reconsume.spark.consumer.configuration import build_rules, rules_from
     from reconsume.spark.consumer.following import PolicyFollower
     from reconsume.spark.consumer.foreach import Counts, TooManyFailuresError, for_each_record
     from reconsume.spark.consumer.redrive import RedriveError, Redrives, redrive_rows
@@ -60,6 +62,7 @@ __all__ = [
 
 NEED_MORE = {
     "claim": ("RetriesOwnedError",),
+    "configuration": ("build_rules", "rules_from"),
     "start": ("StartError",),
     "following": ("PolicyFollower",),
     "foreach": ("Counts", "TooManyFailuresError", "for_each_record"),
@@ -67,7 +70,7 @@ NEED_MORE = {
     "rows": ("due_rows", "parsed", "split", "write_rows"),
     "streams": ("read_gated", "read_relay", "with_batch_time"),
 }
-"""The names of each module that imports PySpark or a Kafka client."""
+"""The names of each module that imports PySpark, a Kafka client or the sidecar's settings."""
 
 
 def __getattr__(name: str) -> object:

@@ -23,7 +23,8 @@ from pyspark.sql import DataFrame
 
 from reconsume.spark.consumer.brokers import ControlLog, LogRecord
 from reconsume.spark.consumer.client import native_client
-from reconsume.spark.consumer.rules import KEYS, Rules, Values, with_policy
+from reconsume.spark.consumer.configuration import KEYS, with_policy
+from reconsume.spark.consumer.rules import Rules, Values
 from reconsume.topics import versions
 from reconsume.topics.agreement import (
     MOST_DIGESTS,

@@ -10,7 +10,7 @@ from the same rows, so each row is in exactly one of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -19,22 +19,20 @@ from pyspark.sql.types import IntegerType, LongType, ShortType, StringType, Stru
 
 from reconsume.spark.consumer.client import native_client
 from reconsume.spark.consumer.foreach import STOP_COUNT, STOP_SHARE, Counts, StopAt, settle
-from reconsume.spark.consumer.handling import (
-    Failed,
-    Outcome,
-    Result,
-    after_handling,
-    await_due,
-    before_handling,
-    class_and_text,
-    read_of,
-)
+from reconsume.spark.consumer.handling import await_due, before_handling, read_of
 from reconsume.spark.consumer.record import for_handler, parse
 from reconsume.spark.consumer.rules import Rules
 from reconsume.spark.consumer.transactions import BatchWriter
-from reconsume.spark.consumer.verdict import USUAL_RETRY
-from reconsume.spark.consumer.workers import AT_ONCE, Handle, Row, columns, on_workers
-from reconsume.topics.durations import parse_duration
+from reconsume.spark.consumer.workers import (
+    AT_ONCE,
+    DUE,
+    Row,
+    columns,
+    failure_of,
+    on_workers,
+    result_after,
+    result_before,
+)
 
 PARSED, REASON = "parsed", "reason"
 """The columns that `parsed` and `split` add."""
@@ -53,9 +51,8 @@ ATTEMPT = StructType(
 """What tells one attempt at a record from another."""
 OPTIONAL = {"reason": (StringType,), "delay": (StringType,), "level": (ShortType, IntegerType, LongType)}
 """The columns by which a failed row asks for a retry, each with the types that it may have."""
-DUE, HANDLED = "due", "handled"
-"""The outcome of a batch's row that may be handled, which `foreach.Counts` leaves out; and the column that is 1 for the
-results of handled rows, and 0 for those of the batch."""
+HANDLED = "handled"
+"""The column that is 1 for the results of handled rows, and 0 for those of the batch."""
 
 
 def due_rows(frame: DataFrame, rules: Rules) -> DataFrame:
@@ -193,41 +190,6 @@ def _check_new(frame: DataFrame, *names: str) -> None:
     """Raise ValueError if the frame has one of the columns already."""
     if there := [name for name in names if name in frame.columns]:
         raise ValueError(f"the frame has a column {there[0]} already: rename it first")
-
-
-def failure_of(row: Row) -> Failed:
-    """Return the failure that a row tells of."""
-    return Failed(*class_and_text(row["reason"] or "", USUAL_RETRY), _delay(row["delay"]), row["level"])
-
-
-def _delay(text: str | None) -> int | None:
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError:  # data of a record may be anything, and must not end the batch
-        return None
-
-
-def result_before(rules: Rules) -> Handle:
-    """Return the function that gives the result of a batch's row: what is written, or DUE if it may be handled."""
-
-    def result(row: Row) -> Result:
-        now: int = row["now"]
-        return before_handling(parse(read_of(row), rules, now), rules, now) or Result(DUE)
-
-    return lambda rows: map(result, rows)
-
-
-def result_after(rules: Rules, outcome_of: Callable[[Row], Outcome]) -> Handle:
-    """Return the function that gives the result of a handled row; None for one that may not be handled."""
-
-    def result(row: Row) -> Result | None:
-        now: int = row["now"]
-        record = parse(read_of(row), rules, now)
-        if before_handling(record, rules, now) is not None:
-            return None
-        return after_handling(record, outcome_of(row), rules, now)
-
-    return lambda rows: map(result, rows)
 
 
 def _optional(frame: DataFrame, name: str) -> Column:

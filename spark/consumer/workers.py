@@ -36,12 +36,18 @@ from reconsume.spark.consumer.handling import (
     Note,
     Outcome,
     Result,
+    after_handling,
     ask_all,
     ask_each,
+    before_handling,
+    class_and_text,
     handle_rows,
+    read_of,
 )
-from reconsume.spark.consumer.record import Record
+from reconsume.spark.consumer.record import Record, parse
 from reconsume.spark.consumer.rules import Rules
+from reconsume.spark.consumer.verdict import USUAL_RETRY
+from reconsume.topics.durations import parse_duration
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +65,9 @@ RESULTS = "topic STRING, partition INT, offset BIGINT, timestamp BIGINT, outcome
 if there are none. In the last rows of a task only `tally` is set."""
 AT_ONCE = 100
 """Rows that a task turns into records at a time. A batch handler gets all rows of an Arrow batch."""
+
+DUE = "due"
+"""The outcome of a batch's row that may be handled, which `foreach.Counts` leaves out."""
 
 MAX_DEATHS: Final = 3
 """How many times a record may end its process before it is dead-lettered: the sidecar's `retry.max_deaths`."""
@@ -208,6 +217,44 @@ def arrow_of(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     names = [column.split()[0] for column in RESULTS.split(", ")]
     arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names)
+
+
+# --- the rows of a job without a handler ------------------------------------------------------------------------------
+
+
+def failure_of(row: Row) -> Failed:
+    """Return the failure that a row tells of."""
+    return Failed(*class_and_text(row["reason"] or "", USUAL_RETRY), _delay(row["delay"]), row["level"])
+
+
+def _delay(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError:  # data of a record may be anything, and must not end the batch
+        return None
+
+
+def result_before(rules: Rules) -> Handle:
+    """Return the function that gives the result of a batch's row: what is written, or DUE if it may be handled."""
+
+    def result(row: Row) -> Result:
+        now: int = row["now"]
+        return before_handling(parse(read_of(row), rules, now), rules, now) or Result(DUE)
+
+    return lambda rows: map(result, rows)
+
+
+def result_after(rules: Rules, outcome_of: Callable[[Row], Outcome]) -> Handle:
+    """Return the function that gives the result of a handled row; None for one that may not be handled."""
+
+    def result(row: Row) -> Result | None:
+        now: int = row["now"]
+        record = parse(read_of(row), rules, now)
+        if before_handling(record, rules, now) is not None:
+            return None
+        return after_handling(record, outcome_of(row), rules, now)
+
+    return lambda rows: map(result, rows)
 
 
 # --- a process of its own ---------------------------------------------------------------------------------------------

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from reconsume.spark.consumer.configuration import build_rules
 from reconsume.spark.consumer.handling import BatchHandler, Judge, Result, ask_all, ask_each
 from reconsume.spark.consumer.handling import handle_rows as handle_rows_by
 from reconsume.spark.consumer.record import Record
-from reconsume.spark.consumer.rules import Rules, build_rules
+from reconsume.spark.consumer.rules import Rules
 from reconsume.spark.consumer.transactions import unpack
 from reconsume.spark.consumer.verdict import dead_letter, retry
 from reconsume.spark.consumer.workers import COLUMNS, Tally, results_of, works_of

@@ -12,7 +12,9 @@ from reconsume.sidecar.errors import ConfigError
 from reconsume.sidecar.settings import load
 from reconsume.sidecar.settings.model import Settings
 from reconsume.sidecar.settings.policy import build_policy
-from reconsume.spark.consumer.rules import RetryTerms, Rules, rules_from
+from reconsume.spark.consumer.configuration import rules_from
+from reconsume.spark.consumer.rules import Rules
+from reconsume.topics.group_rules import GroupRules
 from reconsume.topics.tags import parse_tags
 
 GOOD: dict[str, Any] = {
@@ -65,9 +67,9 @@ def written(file: Path, more: dict[str, Any]) -> Path:
 
 
 def assert_alike(rules: Rules, settings: Settings) -> None:
-    theirs = build_policy(settings, "spark")
-    for name in (*RetryTerms.__struct_fields__, "names", "topics", "unknown_topic"):
-        if name != "rate":
+    theirs = build_policy(settings, rules.instance)
+    for name in GroupRules.__struct_fields__:
+        if name != "relay":  # of a sidecar
             assert getattr(rules, name) == getattr(theirs, name), name
     deliver = settings.deliver
     rates = [rate for rate in (deliver.rate, deliver.group_rate) if rate is not None]

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
 from reconsume.spark.consumer.brokers import ControlLog, LogRecord
+from reconsume.spark.consumer.configuration import build_rules
 from reconsume.spark.consumer.following import AFTER_FAILURE, EVERY, LONGEST_LINE, PolicyFollower
-from reconsume.spark.consumer.rules import Rules, build_rules
+from reconsume.spark.consumer.rules import Rules
 from reconsume.topics.agreement import SettingsRecord, digest_of, render_settings, settings_key
 from reconsume.topics.hold_record import HoldRecord, hold_key, render_hold
 from reconsume.topics.policy_record import KEY, PolicyRecord, SubscriptionRecord, instance_key, render_record
@@ -128,7 +129,7 @@ def test_a_policy_waits_for_its_level_topics(topic: Topic, warnings: Callable[[]
     [
         (policy(ladder="steps", max_reconsume_times=9), "steps"),
         (policy(max_reconsume_times="9"), "max_reconsume_times"),
-        (policy(ladder=[f"{'9' * 300}s"]), "is not a duration"),
+        (policy(ladder=[f"{'9' * 300}s"]), "must be a duration"),
         (NEWER, "newer version"),
     ],
     ids=["no ladder", "no number", "a long text", "unreadable"],

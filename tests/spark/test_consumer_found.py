@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from reconsume.spark.consumer.rules import build_rules
+from reconsume.spark.consumer.configuration import build_rules
 from reconsume.spark.consumer.source import NAME, LevelsSource
 from reconsume.spark.consumer.streams import COLUMNS, make_known, read_gated
 from reconsume.topics.names import Kind

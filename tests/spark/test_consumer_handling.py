@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from pyspark.sql.types import Row
 
+from reconsume.spark.consumer.configuration import build_rules
 from reconsume.spark.consumer.handling import Handler, Judge, Result, ask_each, handle_rows
 from reconsume.spark.consumer.record import Record
-from reconsume.spark.consumer.rules import Rules, build_rules
+from reconsume.spark.consumer.rules import Rules
 from reconsume.spark.consumer.verdict import dead_letter, retry
 from reconsume.spark.consumer.workers import ChildProcess
 from reconsume.topics.render_headers import render_retry_headers

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from reconsume.spark.consumer.configuration import build_rules
 from reconsume.spark.consumer.handling import Failed, Result, after_handling, before_handling
 from reconsume.spark.consumer.record import Read, for_handler, parse
-from reconsume.spark.consumer.rules import Rules, build_rules
+from reconsume.spark.consumer.rules import Rules
 from reconsume.topics.events import Event, decode_event
 from reconsume.topics.hold_record import HoldRecord
 from reconsume.topics.render_headers import render_retry_headers
@@ -135,7 +136,7 @@ def test_a_record_without_a_wanted_tag_is_done_at_once_and_nothing_is_written() 
 
 @pytest.mark.parametrize("tags", [{"other": "A"}, {"orders": "A|B"}, {"orders": ""}, {"orders": "A||A"}, ["A"]])
 def test_tags_that_cannot_be_are_refused(tags: Any) -> None:
-    with pytest.raises(ValueError, match="tags: "):
+    with pytest.raises(ValueError, match="tags"):
         build_rules("billing", ["orders"], tags=tags, name="ship")
 
 

@@ -9,9 +9,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reconsume.spark.consumer import metrics
+from reconsume.spark.consumer.configuration import build_rules
 from reconsume.spark.consumer.foreach import Counts
 from reconsume.spark.consumer.metrics import GAP, QueryMetrics, metrics_at
-from reconsume.spark.consumer.rules import build_rules
 from reconsume.spark.consumer.workers import Tally
 from tests.support.kubernetes.promql import exported_by
 from tests.support.sidecar.metrics_world import a_world_at_work

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from reconsume.sidecar.core import decide, outcome, policy
 from reconsume.sidecar.core import record as core
+from reconsume.spark.consumer.configuration import build_rules
 from reconsume.spark.consumer.handling import Judge, Result, Written, after_handling, before_handling
 from reconsume.spark.consumer.record import Read, for_handler, parse
-from reconsume.spark.consumer.rules import Rules, build_rules
+from reconsume.spark.consumer.rules import Rules
 from reconsume.spark.consumer.verdict import DeadLetter, Retry, Verdict, dead_letter, retry
 from reconsume.topics import transition_records, transitions
 from reconsume.topics.events import Event, decode_event

@@ -10,12 +10,12 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import Row
 
 from reconsume.spark.consumer import due_rows, write_rows
+from reconsume.spark.consumer.configuration import build_rules
 from reconsume.spark.consumer.handling import Judge, ask_each, handle_rows
 from reconsume.spark.consumer.record import Record
-from reconsume.spark.consumer.rows import all_results, check_complete, failure_of, result_after
-from reconsume.spark.consumer.rules import build_rules
+from reconsume.spark.consumer.rows import all_results, check_complete
 from reconsume.spark.consumer.verdict import retry
-from reconsume.spark.consumer.workers import COLUMNS, works_of
+from reconsume.spark.consumer.workers import COLUMNS, failure_of, result_after, works_of
 from reconsume.topics.render_headers import render_retry_headers
 from reconsume.topics.retry_headers import Headers, RetryState
 

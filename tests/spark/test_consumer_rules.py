@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconsume.spark.consumer.rules import build_rules
+from reconsume.spark.consumer.configuration import build_rules
 from reconsume.topics.levels import Exponential, build_ladder
 
 

@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from reconsume.sidecar.groups.survey import Backlog, GroupRow
 from reconsume.sidecar.ui.groups_app import RowsCollector
+from reconsume.spark.consumer.configuration import build_rules
 from reconsume.spark.consumer.metrics import Queries
-from reconsume.spark.consumer.rules import build_rules
 from reconsume.spark.job.metrics import JobMetrics
 from tests.support.kubernetes.promql import (
     GIVEN,
