@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from reconsume.sidecar.files import read_given
 from reconsume.spark.options import Run, Sql, parse
 
 FAILED = 1
@@ -21,24 +22,12 @@ def main(arguments: Sequence[str]) -> int:
     if importlib.util.find_spec("pyspark") is None:
         return say("PySpark is not installed: pip install '.[spark]' in a clone of Reconsume's repository", FAILED)
     try:
-        properties = "" if options.kafka_properties is None else read_properties(Path(options.kafka_properties))
-    except (OSError, ValueError) as error:
-        return say(f"{options.kafka_properties}: {error}", USAGE)
+        file = options.kafka_properties
+        properties = "" if file is None else read_given(Path(file), LARGEST_PROPERTIES).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        return say(f"{options.kafka_properties}: it cannot be read: {why}", USAGE)
     return start(options, properties)
-
-
-def read_properties(file: Path) -> str:
-    """Return the text of a properties file.
-
-    Raises OSError if it cannot be read, and ValueError if it is no plain file, or too long.
-    """
-    if file.exists() and not file.is_file():  # a pipe may keep its reader waiting, and a device has no end
-        raise ValueError("it is no plain file")
-    with file.open("rb") as opened:
-        held = opened.read(LARGEST_PROPERTIES + 1)
-    if len(held) > LARGEST_PROPERTIES:
-        raise ValueError(f"it has more than {LARGEST_PROPERTIES} bytes")
-    return held.decode("utf-8")
 
 
 def start(options: Run | Sql, properties: str) -> int:

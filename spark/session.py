@@ -6,7 +6,6 @@ Only this module changes the process's environment, which the JVM and Spark's Py
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -16,6 +15,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
+
+from reconsume.sidecar.errors import ReconsumeError
 
 __all__ = ["build"]
 
@@ -40,16 +41,6 @@ LOCAL: dict[str, str] = {
 """The settings of a session whose master is local."""
 JARS = ("spark.jars", "spark.jars.packages")
 """The settings by which a user names jars."""
-PREPARE = """
-import sys
-from reconsume.sidecar.errors import ReconsumeError
-from reconsume.sidecar.java.spark_job import prepare
-try:
-    print(*prepare(), sep="\\n")
-except ReconsumeError as error:
-    sys.exit(str(error))
-"""
-"""The program that prints the paths of the connector's jars."""
 JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
 """The environment variable with Java options of which Spark's own settings override each."""
 
@@ -125,12 +116,12 @@ def connector_jars() -> list[Path]:
 
     Raises RuntimeError, with the reason, if they cannot be had.
     """
-    # In a process of its own, as the sidecar runs Spark jobs: the two share no code.
-    done = subprocess.run([sys.executable, "-P", "-c", PREPARE], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        why = done.stderr.strip().splitlines()[-1:] or ["it ended without a word"]
-        raise RuntimeError(f"Spark's Kafka connector cannot be had: {why[0]} (jars= names your own)")
-    return [Path(line) for line in done.stdout.splitlines()]
+    from reconsume.sidecar.java.spark_job import prepare  # only here: whoever names jars needs none of it
+
+    try:
+        return prepare()
+    except ReconsumeError as error:
+        raise RuntimeError(f"Spark's Kafka connector cannot be had: {error} (jars= names your own)") from error
 
 
 @contextmanager

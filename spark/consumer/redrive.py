@@ -1,28 +1,42 @@
 """`redrive_rows`: send dead letters back from a frame, each once, with other values if need be.
 
-The rows reach the driver one partition at a time. The redrive itself is `sidecar/dlq/redrive_rows.py`, in a process of
-its own: only one implementation may write the group's history of redrives, and no Spark job imports the sidecar.
+The ids and values reach the driver one partition at a time, and are kept there. Of each id the newest open letter
+counts. It is found by a first reading of the DLQ, and redriven as `dlq redrive` does (`sidecar/dlq`): with its
+transactional id, so that the later of two redrives wins, and with its history, so that a redrive whose driver was
+killed goes on when it is run again, and each letter is redriven once.
 """
 
 from __future__ import annotations
 
 import getpass
-import json
 import socket
-import subprocess
-import sys
-from base64 import b64encode
+import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StringType
 
+from reconsume.sidecar.dlq.dead_letters import DeadLetters, LetterScan
+from reconsume.sidecar.dlq.letters import Eligibility, Filter, RedriveRequest
+from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
+from reconsume.sidecar.dlq.redriver import REFUSED, Edits, PlanCounts, Redriver, at_positions
+from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.group_policy.operations import ActionStore
+from reconsume.sidecar.kafka.client_check import expect_clients
+from reconsume.sidecar.operation import no_report
+from reconsume.sidecar.printable import plural
+from reconsume.sidecar.settings import load
+from reconsume.sidecar.settings.load import Layers
+from reconsume.sidecar.settings.model import Settings
+from reconsume.sidecar.settings.policy import build_policy
 from reconsume.spark.consumer.client import native_client
 from reconsume.spark.consumer.rules import Rules
+from reconsume.topics.events import BY_REDRIVE
 
-PROGRAM = "reconsume.sidecar.dlq.redrive_rows"
+MOST_BYTES = 256 * 1024 * 1024
+"""Bytes of ids and values in one call: they are all kept."""
 
 
 class Redrives(NamedTuple):
@@ -72,47 +86,80 @@ def redrive_rows(
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     if not isinstance(kinds.get("id"), StringType) or not isinstance(kinds.get("value"), BinaryType | StringType):
         raise ValueError("the frame needs the columns id STRING and value BINARY")
-    task: dict[str, object] = {"who": f"{_user()}@{socket.gethostname()}", "dry_run": dry_run}
-    if kafka is not None or client is not None:
-        names = rules.names
-        task["config"] = {
-            "group": names.group,
-            "topics": list(rules.topics),
-            "topic_prefix": names.template,
-            "kafka": native_client(kafka, client),
-            "deliver": {"mode": "spark"},
-        }
-    elif rules.file:
-        task["file"] = rules.file
-    else:
+    if kafka is None and client is None and not rules.file:
         raise ValueError("write the brokers as kafka={'bootstrap.servers': …}, or make the rules by rules_from")
-    with subprocess.Popen([sys.executable, "-m", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None, "it is a pipe"
-        assert process.stdout is not None, "it is a pipe"
-        try:
-            with suppress(BrokenPipeError), process.stdin as lines:  # it says why it has ended
-                lines.write(f"{json.dumps(task)}\n".encode())
-                for row in frame.select("id", frame["value"].cast("binary").alias("value")).toLocalIterator():
-                    if row["id"] is None:
-                        raise ValueError("the frame has a row without an id")
-                    value = None if row["value"] is None else b64encode(row["value"]).decode()
-                    lines.write(f"{json.dumps({'id': row['id'], 'value': value})}\n".encode())
-                lines.write(b"end\n")
-        except BaseException:
-            process.kill()  # without the end it would do nothing
-            raise
-        answer = process.stdout.read()
     try:
-        result = json.loads(answer)
-    except ValueError:
-        raise RedriveError(f"the redrive ended with {process.returncode}; run it again") from None
-    if error := result.pop("error"):
-        raise RedriveError(error)
-    return Redrives(**result)
+        if kafka is None and client is None:
+            settings = load(Path(rules.file))
+        else:
+            settings = _settings_of(rules, native_client(kafka, client))
+        expect_clients(settings.kafka)
+        return redrive_values(settings, _values_of(frame), _who(), dry_run=dry_run)
+    except ReconsumeError as error:
+        raise RedriveError(str(error)) from error
 
 
-def _user() -> str:
+def redrive_values(
+    settings: Settings, values: Mapping[str, bytes | None], who: str, *, dry_run: bool = False
+) -> Redrives:
+    """Redrive the newest open letter of each id, with its value; None keeps the letter's own. Raises ReconsumeError."""
+    letters = DeadLetters(settings.kafka, build_policy(settings, f"{BY_REDRIVE}{who}"))
+    if dry_run:
+        return _redrive(letters, values, who, dry_run=True)
+    actions = ActionStore(settings.kafka, settings.names, lambda text: None)
+    with actions.noted("redrive", who, f"{plural(len(values), 'id')} of a frame") as tally:
+        counts = _redrive(letters, values, who, dry_run=False)
+        tally.records = counts.redriven
+    return counts
+
+
+def _redrive(letters: DeadLetters, values: Mapping[str, bytes | None], who: str, *, dry_run: bool) -> Redrives:
+    newest, known, copies = dict[str, tuple[int, int, str]](), set[str](), 0
+    request = RedriveRequest(Filter(), MOST_REDRIVES_EVER, forgotten=True, topics=letters.policy.topics)
+    with LetterScan(letters, request, no_report) as scan:
+        for letter, state in scan:
+            if letter.id not in values:
+                continue
+            known.add(letter.id)
+            copies += state is Eligibility.COPY
+            if state is Eligibility.READY:
+                age = (letter.record.timestamp, letter.record.offset, letter.position)
+                newest[letter.id] = max(age, newest.get(letter.id, age))
+    by_position = {position: values[ident] for ident, (_, _, position) in newest.items()}
+    counts = PlanCounts()
+    if by_position and not dry_run:
+        edits = Edits({position: value for position, value in by_position.items() if value is not None}, who)
+        with Redriver(letters, at_positions(by_position), threading.Event(), edits=edits, counts=counts) as redriver:
+            redriver.run(None, None, no_report)
+    redriven = len(by_position) if dry_run else counts.redriven
+    refused = counts.of(REFUSED)
+    return Redrives(redriven, copies, len(known) - redriven - refused, len(values) - len(known), refused)
+
+
+def _settings_of(rules: Rules, client: Mapping[str, str]) -> Settings:
+    """Return settings that name the group's topics and brokers. Raises ConfigError."""
+    tree = {"group": rules.names.group, "topics": list(rules.topics), "topic_prefix": rules.names.template}
+    return Layers({**tree, "kafka": dict(client), "deliver": {"mode": "spark"}}).checked()
+
+
+def _values_of(frame: DataFrame) -> dict[str, bytes | None]:
+    """Return the values of a frame by id. Raises ValueError for a null id, and RedriveError if there is too much."""
+    values, weight = dict[str, bytes | None](), 0
+    for row in frame.select("id", frame["value"].cast("binary").alias("value")).toLocalIterator():
+        ident, value = row["id"], None if row["value"] is None else bytes(row["value"])
+        if ident is None:
+            raise ValueError("the frame has a row without an id")
+        if values.setdefault(ident, value) != value:
+            raise RedriveError(f"the frame has {ident} twice, with different values: which one counts is not known")
+        weight += len(ident) + len(value or b"")
+        if weight > MOST_BYTES:
+            raise RedriveError(f"the frame has more than {MOST_BYTES} bytes: redrive a part of it at a time")
+    return values
+
+
+def _who() -> str:
     try:
-        return getpass.getuser()
+        user = getpass.getuser()
     except (KeyError, OSError):  # a container whose user has no name
-        return "unknown"
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-import threading
+import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import yaml
 from pyspark.sql import DataFrame, SparkSession
 
 from reconsume.spark.consumer import RedriveError, Redrives, build_rules, redrive_rows, rules_from
-from reconsume.spark.consumer import redrive as module
 from reconsume.topics.dead_letter_headers import EDITED
 from reconsume.topics.retry_headers import ORIGIN_MESSAGE_ID
 from tests.support.deadline import until
@@ -27,6 +25,16 @@ from tests.support.sidecar.redrive import dead_letter, dlq
 
 SECONDS = 90.0
 MANY = 10_000
+DRIVER = """
+import json, sys
+from reconsume.sidecar.settings.load import Layers
+from reconsume.spark.consumer.redrive import redrive_values
+
+config, values = json.load(sys.stdin)
+settings = Layers({**config, "deliver": {"mode": "spark"}}).checked()
+redrive_values(settings, {ident: value and value.encode() for ident, value in values.items()}, "mender")
+"""
+"""A driver of the same group, which a test kills."""
 
 
 @pytest.fixture
@@ -90,27 +98,19 @@ def test_the_newest_open_letter_of_each_id_comes_back_with_its_new_value_and_the
 
 @pytest.mark.long
 def test_ten_thousand_letters_come_back_once_each_although_the_redrive_is_killed_and_run_again(
-    spark: SparkSession, group: GroupTopics, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, group: GroupTopics
 ) -> None:
     produce(group.bootstrap, group.dlq, [dead_letter(group, number, b"old") for number in range(MANY)])
     rows = [(f"{group.main}:0:{number}", b"new %d" % number if number % 2 else None) for number in range(MANY)]
-    started = threading.Event()
-    processes: list[subprocess.Popen[bytes]] = []
-
-    class Watched(subprocess.Popen[bytes]):
-        def __init__(self, *args: Any, **more: Any) -> None:
-            super().__init__(*args, **more)
-            processes.append(self)
-            started.set()
-
-    monkeypatch.setattr(module.subprocess, "Popen", Watched)
-    with ThreadPoolExecutor(1) as pool:
-        cut = pool.submit(redriven, spark, group, *rows)
-        assert started.wait(SECONDS)
-        until(lambda: bool(came_back(group)), SECONDS, "the redrive has begun")
-        processes[0].kill()
-        with pytest.raises(RedriveError, match="run it again"):
-            cut.result(SECONDS)
+    values = {ident: value and value.decode() for ident, value in rows}
+    config = {"group": group.group, "topics": [*group.mains], "kafka": {"bootstrap.servers": group.bootstrap}}
+    killed = subprocess.Popen([sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, text=True)
+    assert killed.stdin is not None
+    with killed.stdin as task:
+        json.dump([config, values], task)
+    until(lambda: bool(came_back(group)), SECONDS, "the redrive has begun")
+    killed.kill()
+    killed.wait(SECONDS)
     first = len(came_back(group))
     assert 0 < first < MANY, "it was killed in the middle"
     counts = redriven(spark, group, *rows)
