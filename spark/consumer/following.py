@@ -6,8 +6,9 @@ among the live sidecars, in which no job has a part, and over them the policy. W
 values apply below the policy. Holds apply one by one (contract 10.4). Nothing in the topic, and no broker that does not
 answer, stops a batch: it goes on by the rules that are in force, and the log says why, once.
 
-The log is read by librdkafka, from where the last read ended, and what it says is kept: each record counts once, the
-last one of a key. Its records may be anything, so all that is kept has a bound.
+The log is read by librdkafka, from where the last read ended. `ControlState` folds it, as for a sidecar, and bounds all
+that it keeps. What the log said stays in force if the topic is deleted or recreated: what an operator stopped must not
+begin because a topic is gone.
 """
 
 from __future__ import annotations
@@ -15,37 +16,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar
 
 from confluent_kafka import KafkaException
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
-from reconsume.spark.consumer.brokers import ControlLog, LogRecord
+from reconsume.sidecar.group_policy.state import OF_INSTANCE, ControlState, control_record
+from reconsume.spark.consumer.brokers import ControlLog
 from reconsume.spark.consumer.client import native_client
 from reconsume.spark.consumer.configuration import KEYS, with_policy
 from reconsume.spark.consumer.rules import Rules, Values
-from reconsume.topics import versions
-from reconsume.topics.agreement import (
-    MOST_DIGESTS,
-    SETTINGS,
-    SILENT_AFTER,
-    LiveSettings,
-    SettingsHeard,
-    SettingsRecord,
-    newest_first,
-)
-from reconsume.topics.hold_record import HOLD, MOST_HOLDS, HoldHeard, HoldRecord, lasts_too_long
-from reconsume.topics.policy_record import (
-    KEY,
-    BadRecord,
-    Heard,
-    InstanceHeard,
-    NewerRecord,
-    PolicyHeard,
-    PolicyRecord,
-    parse_record,
-)
+from reconsume.topics.policy_record import PolicyRecord
 from reconsume.topics.rates import Rate
 
 EVERY = 5.0
@@ -54,10 +35,6 @@ AFTER_FAILURE = 60.0
 """Seconds after a read that failed: it may have taken as long as brokers are given."""
 LONGEST_LINE = 500
 """Characters of a line of the log. What is quoted in it comes from whoever may write to the topic."""
-MOST_KEYS = 5_000
-"""Instances and holds that are kept: more than a group has."""
-
-T = TypeVar("T")
 _LOG = logging.getLogger("reconsume.spark")
 
 
@@ -89,7 +66,7 @@ class PolicyFollower:
         self._clock, self._wall = clock, wall
         self._pace = Pace(clock, sleep)
         self._next_read = clock()
-        self._state = LogState()
+        self._state = ControlState(OF_INSTANCE)
         self._policy: PolicyRecord | None = None
         """The policy in force."""
         self._warned = ""
@@ -109,7 +86,7 @@ class PolicyFollower:
         return self._rules
 
     def _obey_holds(self) -> None:
-        holds = self._state.holds_at(int(self._wall() * 1000))
+        holds = tuple(self._state.holds.in_force(int(self._wall() * 1000)).records.values())
         if holds != self._rules.holds:
             what = "; ".join(f"{hold.what}, by {hold.who}" for hold in holds) or "nothing"
             _LOG.warning("%s", line_of(f"on hold: {what}"))
@@ -119,7 +96,8 @@ class PolicyFollower:
         """Read what is new and apply it. Whether it could be read."""
         try:
             for record in log.news():
-                self._state.take(record)
+                said = control_record(record.key, record.value, record.offset, record.at)
+                self._state.apply(said, int(self._wall() * 1000))
             against = self._apply(log)
         except Exception as error:  # noqa: BLE001 - whatever the client raises, a batch must not wait for the policy
             why = error.args[0].str() if isinstance(error, KafkaException) else str(error)
@@ -130,14 +108,15 @@ class PolicyFollower:
 
     def _apply(self, log: ControlLog) -> str:
         """Apply the newest settings and policy that can be, or return the reason against others; empty if all are."""
-        against = ""
-        live = self._state.live(self._wall() * 1000)
+        against, policies = "", self._state.policies
+        unread = "" if policies.newest is None else policies.newest.fault
+        live = self._state.live_settings(int(self._wall() * 1000))
         for values in (*(one.record.values for one in live), {}):
-            for policy in (self._state.policy, self._policy):
+            for policy in (policies.in_force, self._policy):
                 fault = self._against(values, policy, log)
                 if not fault:
                     self._policy = policy
-                    return against or self._state.fault
+                    return against or unread
                 against = against or fault
         return against
 
@@ -162,68 +141,6 @@ class PolicyFollower:
         if text and text != self._warned:
             _LOG.warning("%s", line_of(text))
         self._warned = text
-
-
-class LogState:
-    """What the control log has said so far, as much of it as a job obeys.
-
-    All of it stays if the topic is created again: what an operator stopped must not begin because a topic is gone.
-    """
-
-    def __init__(self) -> None:
-        self.policy: PolicyRecord | None = None
-        """The newest policy that can be read."""
-        self.fault = ""
-        """Why a newer one cannot be read."""
-        self._records: dict[str, SettingsRecord] = {}
-        self._named: dict[str, tuple[str, int]] = {}
-        """The digest that each sidecar names, and when it did (epoch ms)."""
-        self._holds: dict[str, HoldRecord] = {}
-        """The holds that were not released, by id. Some may be over."""
-
-    def take(self, record: LogRecord) -> None:
-        """Take in the next record. Above a bound, the oldest are dropped."""
-        key = record.key or b""
-        match parse_record(key, record.value):
-            case policy_record if key == KEY:
-                self._take_policy(policy_record)
-            case SettingsHeard(digest=digest, record=SettingsRecord() as settings):
-                self._records[digest] = settings
-                while len(self._records) > MOST_DIGESTS:
-                    del self._records[min(self._records, key=lambda digest: (self._records[digest].rank, digest))]
-            case InstanceHeard(instance=name, record=beat):
-                self._named.pop(name, None)
-                if beat is not None:
-                    self._named[name] = beat.settings, record.at
-                _drop_oldest(self._named)
-            case HoldHeard(id=ident, record=HoldRecord() as hold) if not (
-                hold.released or lasts_too_long(hold, record.at)
-            ):
-                self._holds[ident] = hold
-                _drop_oldest(self._holds)
-            case _ if key.startswith(SETTINGS):  # deleted, or one that cannot be read
-                self._records.pop(_rest_of(key, SETTINGS), None)
-            case _ if key.startswith(HOLD):
-                self._holds.pop(_rest_of(key, HOLD), None)
-
-    def _take_policy(self, policy_record: Heard) -> None:
-        match policy_record:
-            case PolicyHeard(record=policy):
-                self.policy, self.fault = policy, ""
-            case NewerRecord(v=v):
-                self.fault = versions.sentence(v)
-            case BadRecord(text=text):
-                self.fault = text
-
-    def live(self, now_ms: float) -> tuple[LiveSettings, ...]:
-        """Return the settings of the sidecars that run at this time, the newest first."""
-        named = {name: digest for name, (digest, at) in self._named.items() if at > now_ms - SILENT_AFTER}
-        return newest_first(self._records, named)
-
-    def holds_at(self, now_ms: int) -> tuple[HoldRecord, ...]:
-        """Return the holds in force at this time: the first of them, as many as may be."""
-        self._holds = {ident: hold for ident, hold in self._holds.items() if hold.until > now_ms}
-        return tuple(self._holds.values())[:MOST_HOLDS]
 
 
 class Pace:
@@ -254,12 +171,3 @@ def changes(old: Rules, new: Rules) -> list[str]:
     """Return the keys of the policy whose values have another meaning now."""
     fields = {"levels": ("table", "delays"), "rules": ("retry_rules",), "group_rate": ()}
     return [key for key in KEYS if any(getattr(old, name) != getattr(new, name) for name in fields.get(key, (key,)))]
-
-
-def _drop_oldest(kept: dict[str, T]) -> None:
-    while len(kept) > MOST_KEYS:
-        del kept[next(iter(kept))]
-
-
-def _rest_of(key: bytes, prefix: bytes) -> str:
-    return key[len(prefix) :].decode("ascii", errors="replace")
