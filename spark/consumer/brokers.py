@@ -1,8 +1,8 @@
 """Ask the brokers about topics and progress, and read ranges of records: all that the source needs of Kafka.
 
-`Lookup` belongs to the source's process at the driver. It says whether the level topics exist and carry append times,
-where their offsets are, and how far a consumer group is. A batch asks three questions, each of which is one request to
-each broker, however many partitions there are.
+`Lookup` belongs to the source's process at the driver. By the sidecar's `Cluster` it asks whether the level topics
+exist and carry append times, where their offsets are, and how far a consumer group is. A batch asks three questions,
+each of which is one request to each broker, however many partitions there are.
 
 `read` runs on the workers. It reads from one offset up to another, and only committed records.
 
@@ -13,28 +13,18 @@ from __future__ import annotations
 
 import operator
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicCollection,
-    TopicPartition,
-)
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package re-exports them without saying so
-    AdminClient,
-    ConfigResource,
-    OffsetSpec,
-    ResourceType,
-    TopicDescription,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.cluster import Cluster, CommittedOffsets, DeniedError
+from reconsume.sidecar.kafka.admin.descriptions import Offset
+from reconsume.sidecar.kafka.client_config import reader_config
+from reconsume.sidecar.kafka.clients import make_client
+from reconsume.sidecar.kafka.errors import COORDINATOR, passing, raise_partition_errors, retry_transient
 from reconsume.spark.consumer.offsets import NO_LATER, PartitionName, Range
 from reconsume.spark.consumer.record import REPLACED
 from reconsume.spark.errors import NoAnswerError
@@ -43,122 +33,61 @@ from reconsume.topics.names import canonical_delay
 from reconsume.topics.policy_record import PARTITION
 from reconsume.topics.retry_headers import Headers
 
-T = TypeVar("T")
-SECONDS = 30.0
-"""Seconds that the brokers may take to answer."""
 STAMP = "message.timestamp.type"
 APPEND = "LogAppendTime"
-
-
+CLIENT = "reconsume-spark"
+"""The name of our clients on the brokers."""
 QUIET = {"log_level": "4"}
 """librdkafka's default tells of each client that ends."""
-PASSING = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
-FIRST_ANSWER = 10.0
-"""Seconds for the first answer, before Spark does anything."""
 COMMITTED_WITHIN = 15.0
-"""Seconds for the progress of a consumer group. Kafka waits while a transaction that may change it is open."""
+"""Seconds for which a commit is tried while the group's coordinator is elected or loads."""
 
 
 class LevelTopicError(RuntimeError):
     """A level topic is missing, or cannot be read by time. An operator must correct it."""
 
 
-def described_by(answer: Future[TopicDescription]) -> TopicDescription | None:
-    """Return the description of a topic; None if it does not exist. Raises KafkaException if the request failed."""
-    try:
-        return answer.result(SECONDS)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return None
-        raise
-
-
-def in_time(ask: Callable[[], T]) -> T:
-    """Ask again, for COMMITTED_WITHIN, while a consumer group's coordinator is elected or loads."""
-    until = time.monotonic() + COMMITTED_WITHIN
-    while True:
-        try:
-            return ask()
-        except KafkaException as error:
-            if error.args[0].code() not in PASSING or time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-
-
-def partitions_of(described: TopicDescription) -> list[PartitionName]:
-    """Return the partitions of a topic."""
-    return sorted((described.name, partition.id) for partition in described.partitions)
-
-
 class Lookup:
     """Requests about the topics in `levels` (topic to delay in ms; of the ready topic it is 0), and about progress.
 
-    `client` holds librdkafka's settings. All methods raise KafkaException if the brokers do not answer, most of them
-    after `seconds`.
+    `client` holds librdkafka's settings. All methods raise BrokerError if the brokers do not answer within seconds.
     """
 
-    def __init__(self, client: Mapping[str, str], levels: Mapping[str, int], seconds: float = SECONDS) -> None:
-        self._seconds = seconds
-        self._client = {**QUIET, **client}
-        self._admin = checked_client(AdminClient, self._client)
+    def __init__(self, client: Mapping[str, str], levels: Mapping[str, int]) -> None:
+        self._cluster = Cluster(client, CLIENT)
         self._required = frozenset(levels)
         self._levels = dict(levels)
 
     def all_topics(self) -> list[str]:
         """Return the topics that this user sees. Raises NoAnswerError if the brokers do not answer within 10 s."""
         try:
-            return sorted(self._admin.list_topics(timeout=FIRST_ANSWER).topics)
-        except KafkaException as error:
-            servers = self._client.get("bootstrap.servers")
-            raise NoAnswerError(f"Kafka at {servers} does not answer: {error.args[0].str()}") from error
+            return sorted(self._cluster.topic_names())
+        except BrokerError as error:
+            raise NoAnswerError(f"Kafka does not answer: {error}") from error
 
     def partitions(self, topics: Collection[str]) -> list[PartitionName]:
         """Return every partition of those of the topics that exist, sorted."""
-        return [partition for described in self._described(topics).values() for partition in partitions_of(described)]
-
-    def _described(self, topics: Collection[str]) -> dict[str, TopicDescription]:
-        if not topics:
-            return {}
-        answers = self._admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=self._seconds)
-        topic_of = ((name, described_by(answer)) for name, answer in sorted(answers.items()))
-        return {name: described for name, described in topic_of if described is not None}
+        return sorted(one for topic in self._cluster.visible(topics).values() for one in topic.all_partitions)
 
     def committed(self, group: str, partitions: Collection[PartitionName]) -> dict[PartitionName, int]:
-        """Return the progress of a consumer group, where it has any."""
-        if not partitions:
-            return {}
-        wanted = [TopicPartition(*partition) for partition in partitions]
-        with self._of_group(group) as consumer:
-            offsets = in_time(lambda: consumer.committed(wanted, COMMITTED_WITHIN))
-        if (error := next((one.error for one in offsets if one.error is not None), None)) is not None:
-            raise KafkaException(error)
-        return {(one.topic, one.partition): one.offset for one in offsets if one.offset >= 0}
+        """Return the progress of a consumer group, where it has any, once no open transaction may change it."""
+        with of_group(group), CommittedOffsets(self._cluster, group, stable=True) as reader:
+            return {(one.topic, one.partition): one.offset for one in reader.read(partitions)}
 
     def commit(self, group: str, offsets: Mapping[PartitionName, int]) -> None:
         """Write the progress of a consumer group that has no members."""
         if not offsets:
             return
-        with self._of_group(group) as consumer:
-            wanted = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
-            kept = in_time(lambda: consumer.commit(offsets=wanted, asynchronous=False))
-        if (error := next((one.error for one in kept if one.error is not None), None)) is not None:
-            raise KafkaException(error)
-
-    @contextmanager
-    def _of_group(self, group: str) -> Iterator[Consumer]:
-        settings = {**self._client, "group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-        consumer = checked_client(Consumer, settings)
+        consumer = make_client(Consumer, reader_config(self._cluster.kafka, group, CLIENT))
+        wanted = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         try:
-            yield consumer
+            kept = retry_transient(
+                lambda: consumer.commit(offsets=wanted, asynchronous=False), COMMITTED_WITHIN, passing(COORDINATOR)
+            )
+            raise_partition_errors(kept or [])
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                text = f"this user may not see or keep the progress of the consumer group {group} (READ on it)"
-                raise PermissionError(text) from error
-            raise
+            with of_group(group):
+                raise self._cluster.fault(f"the progress of group {group}", error) from error
         finally:
             consumer.close()
 
@@ -167,7 +96,7 @@ class Lookup:
 
         The name of a level is one of the prefixes and a delay.
         """
-        names = self._admin.list_topics(timeout=SECONDS).topics.keys() - self._levels.keys()
+        names = self._cluster.topic_names() - self._levels.keys()
         delays = ((name, canonical_delay(name, prefix)) for name in sorted(names) for prefix in prefixes)
         return {name: delay for name, delay in delays if delay is not None}
 
@@ -180,11 +109,11 @@ class Lookup:
 
         Raises LevelTopicError, which names the topics, if topics are missing that the job began with.
         """
-        topics = self._described(self._levels)
+        topics = self._cluster.visible(self._levels)
         if missing := sorted(self._required - topics.keys()):
             raise LevelTopicError(f"missing level topics: {', '.join(missing)}; `reconsume topics apply` makes them")
-        partitions = [partition for described in topics.values() for partition in partitions_of(described)]
-        return partitions, {name: str(topic.topic_id) for name, topic in topics.items()}
+        partitions = sorted(one for topic in topics.values() for one in topic.all_partitions)
+        return partitions, {name: topic.id for name, topic in topics.items()}
 
     def check_stamps(self, topics: Collection[str]) -> None:
         """Raise LevelTopicError if one of these level topics does not carry append times.
@@ -192,12 +121,8 @@ class Lookup:
         Only with append times are the due records a prefix of a partition; where nothing waits, all are. The client
         needs the right to describe the topics' configuration.
         """
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics if self._levels.get(name, 1)]
-        if not resources:
-            return
-        answers = self._admin.describe_configs(resources, request_timeout=SECONDS)
-        stamps = {resource.name: answer.result()[STAMP].value for resource, answer in answers.items()}
-        if wrong := sorted(name for name, stamp in stamps.items() if stamp != APPEND):
+        found = self._cluster.find(name for name in topics if self._levels.get(name, 1))
+        if wrong := sorted(name for name, topic in found.items() if topic.config.get(STAMP) != APPEND):
             raise LevelTopicError(
                 f"{STAMP} must be {APPEND}, and it is not for {', '.join(wrong)}: "
                 "what is due could not be told from what is not; `reconsume topics apply` mends it"
@@ -205,32 +130,35 @@ class Lookup:
 
     def lows(self, partitions: Sequence[PartitionName]) -> dict[PartitionName, int]:
         """Return the first offset of each partition."""
-        return self._offsets(partitions, lambda _: OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        return self._offsets(partitions, Offset.BEGIN)
 
     def ends(self, partitions: Sequence[PartitionName]) -> dict[PartitionName, int]:
         """Return the last stable offset of each partition. Below it no transaction is open."""
-        return self._offsets(partitions, lambda _: OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._offsets(partitions, Offset.END)
 
     def cuts(self, partitions: Sequence[PartitionName], now: int) -> dict[PartitionName, int]:
         """Return the first offset of each partition whose delay is not over at `now` (epoch ms), or NO_LATER (−1)."""
-        waiting = [partition for partition in partitions if self._levels[partition[0]]]
-        cuts = self._offsets(waiting, lambda partition: OffsetSpec.for_timestamp(now - self._levels[partition[0]]))
-        return {partition: cuts.get(partition, NO_LATER) for partition in partitions}
+        times = {one: now - delay for one in partitions if (delay := self._levels[one[0]])}
+        return dict.fromkeys(partitions, NO_LATER) | self._offsets(times, times)
 
     def firsts_at(self, partitions: Sequence[PartitionName], at: int) -> dict[PartitionName, int]:
         """Return the first offset of each partition at or after a time (epoch ms); NO_LATER if there is none."""
-        return self._offsets(partitions, lambda _: OffsetSpec.for_timestamp(at))
+        return self._offsets(partitions, at)
 
     def _offsets(
-        self, partitions: Iterable[PartitionName], spec: Callable[[PartitionName], OffsetSpec]
+        self, partitions: Collection[PartitionName], which: Offset | int | Mapping[PartitionName, int]
     ) -> dict[PartitionName, int]:
-        specs = {TopicPartition(*partition): spec(partition) for partition in partitions}
-        if not specs:
-            return {}
-        answers = self._admin.list_offsets(
-            specs, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
-        )
-        return {(partition.topic, partition.partition): answer.result().offset for partition, answer in answers.items()}
+        return {one: listed.offset for one, listed in self._cluster.offsets(partitions, which).items()}
+
+
+@contextmanager
+def of_group(group: str) -> Iterator[None]:
+    """Raise PermissionError in place of a DeniedError, with the right that is missing."""
+    try:
+        yield
+    except DeniedError as error:
+        text = f"this user may not see or keep the progress of the consumer group {group} (READ on it)"
+        raise PermissionError(text) from error
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -250,7 +178,7 @@ Row: TypeAlias = tuple[str, int, int, int, bytes | None, bytes | None, Headers]
 read_headers: Callable[[Message], Headers | None] = operator.methodcaller("headers")
 
 
-class ReadError(RuntimeError):
+class ReadError(BrokerError):
     """A range could not be read. The batch fails and is repeated."""
 
 
@@ -259,7 +187,7 @@ def read(client: Mapping[str, str], ranges: Sequence[Range], stall: float = STAL
 
     Raises ReadError or KafkaException.
     """
-    consumer = checked_client(Consumer, reader_config(client))
+    consumer = checked_client(Consumer, range_config(client))
     ends: dict[PartitionName, int] = {
         (offset_range.topic, offset_range.partition): offset_range.end for offset_range in ranges
     }
@@ -285,7 +213,7 @@ def read(client: Mapping[str, str], ranges: Sequence[Range], stall: float = STAL
         consumer.close()
 
 
-def reader_config(client: Mapping[str, str]) -> dict[str, object]:
+def range_config(client: Mapping[str, str]) -> dict[str, object]:
     """Return the settings of a consumer that reads assigned partitions, joins no group, and commits nothing."""
     return {
         # ms. The default of 1 000 stops the fetcher for a second each time its queue is full.
@@ -390,5 +318,5 @@ class ControlLog:
         return {topic for topic, _ in self._lookup_now().partitions(topics)} != set(topics)
 
     def _lookup_now(self) -> Lookup:
-        self._lookup = self._lookup or Lookup(self._client, {}, self._within)
+        self._lookup = self._lookup or Lookup(self._client, {})
         return self._lookup

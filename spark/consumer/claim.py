@@ -29,7 +29,8 @@ from datetime import UTC, datetime
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from reconsume.spark.consumer.brokers import QUIET, ControlLog, LogRecord, ReadError
+from reconsume.sidecar.errors import BrokerError
+from reconsume.spark.consumer.brokers import QUIET, ControlLog, LogRecord
 from reconsume.topics.client_rules import checked_client
 from reconsume.topics.names import Names
 from reconsume.topics.ownership import Reader, Readers, key_of, reader_of
@@ -123,7 +124,7 @@ class Claim:
     def hold(self) -> None:
         """Claim at the first call; later raise if the claim was lost, and renew it first if that is overdue.
 
-        Raises RetriesOwnedError, NoPolicyTopicError, and KafkaException or ReadError if the brokers do not answer.
+        Raises RetriesOwnedError, NoPolicyTopicError, and BrokerError or KafkaException if the brokers do not answer.
         """
         self._asked_at = time.monotonic()
         if self._held_at is None or time.monotonic() - self._held_at > STALE_AFTER:
@@ -150,7 +151,7 @@ class Claim:
         try:
             log, self._log = self._log, None
             if log is not None and self._held_at is not None and self._lost is None:
-                with contextlib.suppress(KafkaException, ReadError):  # then the claim counts until it is old
+                with contextlib.suppress(BrokerError, KafkaException):  # then the claim counts until it is old
                     log.write(self._heartbeat(ended=True), WITHDRAWN_WITHIN)
             if log is not None:
                 log.close()
@@ -164,7 +165,7 @@ class Claim:
                 continue
             try:
                 self._renew()
-            except (KafkaException, ReadError, RetriesOwnedError, NoPolicyTopicError):
+            except (BrokerError, KafkaException, RetriesOwnedError, NoPolicyTopicError):
                 continue  # the next batch raises it: `hold` finds what was lost, and renews what is stale
 
     def _renew(self) -> None:

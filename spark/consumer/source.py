@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import KafkaException
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from reconsume.sidecar.errors import BrokerError
 from reconsume.spark.consumer.brokers import LevelTopicError, Lookup, Row, read
 from reconsume.spark.consumer.claim import Claim
 from reconsume.spark.consumer.offsets import (
@@ -153,7 +153,7 @@ class LevelsReader(DataSourceStreamReader):
 
     Its methods on the driver raise RetriesOwnedError if somebody else reads the group's retries, StartError if nobody
     has said where the query begins, and LevelTopicError if a level topic is missing or does not carry append times.
-    They raise KafkaException if the brokers do not answer.
+    They raise BrokerError if the brokers do not answer.
     """
 
     def __init__(
@@ -294,13 +294,13 @@ class LevelsReader(DataSourceStreamReader):
         """Read other levels that exist now from here on. What is wrong with one of them does not stop the others."""
         try:
             others = lookup.other_levels(self._options.prefixes)
-        except KafkaException as error:
+        except BrokerError as error:
             tell(f"other level topics were not looked for: {error}")
             return
         for name, delay in others.items():
             try:
                 lookup.check_stamps([name])
-            except (LevelTopicError, KafkaException) as error:
+            except (LevelTopicError, BrokerError) as error:
                 if self._unread.get(name) != str(error):
                     tell(f"{name} is not read: {error}")
                 self._unread[name] = str(error)

@@ -272,18 +272,27 @@ class Cluster(Connection):
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def offsets(
-        self, partitions: Iterable[PartitionName], which: Offset | int, *, committed: bool = True
+        self,
+        partitions: Iterable[PartitionName],
+        which: Offset | int | Mapping[PartitionName, int],
+        *,
+        committed: bool = True,
     ) -> dict[PartitionName, ListedOffset]:
         """Return an offset of each partition.
 
-        If `which` is a number, it is a time (epoch ms), and the first offset at that time or later is returned. If
-        `committed` is False, records of open transactions count too.
+        If `which` is a number, it is a time (epoch ms), and the first offset at that time or later is returned; a
+        mapping has a time for each partition. If `committed` is False, records of open transactions count too.
         """
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        spec = SPECS[which]() if isinstance(which, Offset) else OffsetSpec.for_timestamp(which)
+
+        def spec(partition: PartitionName) -> OffsetSpec:
+            if isinstance(which, Offset):
+                return SPECS[which]()
+            at: OffsetSpec = OffsetSpec.for_timestamp(which[partition] if isinstance(which, Mapping) else which)
+            return at
 
         def send(some: Collection[PartitionName]) -> Mapping[PartitionName, Future[Any]]:
-            asked = {TopicPartition(*partition): spec for partition in some}
+            asked = {TopicPartition(*partition): spec(partition) for partition in some}
             futures = self.client.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_SECONDS)
             return {(partition.topic, partition.partition): future for partition, future in futures.items()}
 
