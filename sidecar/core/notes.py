@@ -79,10 +79,10 @@ class NoteKeeper:
         topic: Callable[[], str],
         notice: Notice,
     ) -> None:
-        self.decided: Callable[[SettledCounts, Partition], Iterable[tuple[bytes, bytes]]] = _nothing_decided
+        self.decided: Callable[[SettledCounts, Partition], Iterable[tuple[bytes, bytes]]]
         """Returns what decisions have done in a partition, as keys and values of notes; with how many records a batch
         settles by each decision in each partition."""
-        self.resets_read: Callable[[Partition, PartitionResets | None, Now], None] = _no_resets
+        self.resets_read: Callable[[Partition, PartitionResets | None, Now], None]
         """Takes in the resets of a partition whose notes are read."""
         self._partitions, self._fetching, self._commits, self._room = partitions, fetching, commits, room
         self._agenda, self._reads, self._topic, self._notice = agenda, reads, topic, notice
@@ -92,7 +92,7 @@ class NoteKeeper:
         """Since when the notes of partitions are looked for, and not found (steady ms)."""
         self.is_refused = False
         """Whether Kafka has refused notes a moment ago: none is written then that may wait."""
-        self.forgotten: Callable[[Partition, int], None] = _nothing_forgotten
+        self.forgotten: Callable[[Partition, int], None]
         """Told of records that are not settled early after all."""
 
     def use(self) -> None:
@@ -295,18 +295,6 @@ class NoteKeeper:
             if (notes := partition.offsets.notes) is not None:
                 notes.check()
                 ensure(not notes.is_unread or partition.paused is not None, f"{source} waits for its notes")
-
-
-def _no_resets(source: Partition, resets: PartitionResets | None, now: Now) -> None:
-    pass
-
-
-def _nothing_forgotten(source: Partition, offset: int) -> None:
-    pass
-
-
-def _nothing_decided(counts: SettledCounts, source: Partition) -> Iterable[tuple[bytes, bytes]]:
-    return ()
 
 
 def coming_bytes(partition: PartitionState) -> int:
