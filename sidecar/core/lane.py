@@ -30,7 +30,7 @@ from reconsume.sidecar.core.notes import NOTES, REFUSED, NoteKeeper, coming_byte
 from reconsume.sidecar.core.order import KeyQueues, OrderBy
 from reconsume.sidecar.core.outbox import COMMIT, DOUBT, Commits, MembershipDoubt, Outbox, Proof
 from reconsume.sidecar.core.outcome import COMMITTED, Cancelled, Died, Outcome, label_of
-from reconsume.sidecar.core.owned_queue import OwnedQueue
+from reconsume.sidecar.core.owned_queue import OwnedQueue, QueueTies
 from reconsume.sidecar.core.ownership import Machines, Ownership
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
@@ -49,7 +49,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import Ports, ScannedRange
 from reconsume.sidecar.core.position_reset import RESETS, PositionResets, ResetOrder, stamped
 from reconsume.sidecar.core.progress import Bounds
-from reconsume.sidecar.core.queues import LongWaits, QueueTies
+from reconsume.sidecar.core.queues import LongWaits
 from reconsume.sidecar.core.reasons import Closed, NotDelivered, NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.results import CommitResults, ResultCalls
@@ -123,10 +123,17 @@ class Lane:
         if has_queues:
             assert ports.queues is not None
             ties = QueueTies(
-                *(machines, self.ownership, decisions, ports.queues, ports.filling, self._finish, self._end_turn),
+                options.order or "key",
+                machines,
+                self.ownership,
+                decisions,
+                ports.queues,
+                ports.filling,
+                self._finish,
+                self._end_turn,
                 lambda state: self.resets.supersedes(state),
             )
-            decisions.queues = LongWaits(options.order or "key", ties)
+            decisions.queues = LongWaits(ties)
         calls = ResultCalls(self._finish, ports.notice)
         self.results = CommitResults(machines, self.ownership, decisions, suspects, calls, self.notes)
         self.hold_gate = HoldGate(
@@ -451,9 +458,9 @@ class Lane:
     def _hold_back(self, partition: PartitionState, record: Record) -> None:
         """Keep back a record that an operator holds."""
         self.hold_gate.keep_back(partition, record)
-        is_in_queue = partition.offsets.entries[record.offset].where is AWAY and partition.kind.under is not None
-        if self.queues is not None and is_in_queue:
-            self.queues.put_back(record)
+        queue = None if self.queues is None else self.queues.under(partition)
+        if queue is not None and partition.offsets.entries[record.offset].where is AWAY:
+            queue.put_back((record,))
             self.machines.agenda.wake_by(0)  # amid a dispatch, maybe of the other lane, behind the look at the queues
         if self.suspects is not None and partition.suspicion is not None:
             self.suspects.kept_back(partition, partition.suspicion)
@@ -526,7 +533,7 @@ class Lane:
         elif not is_covered and partition.commit.by_ms == NEVER:
             commits.soon(partition)
         if (queues := self.decisions.queues) is not None:
-            queues.finished(partition, record)
+            queues.finished(record)
         elif self.machines.waiting.keys is not None:
             waiting = self.machines.waiting
             if (following := waiting.next_of_key(record)) is not None:
@@ -568,8 +575,8 @@ class Lane:
                     self._delay_ended(what, now)
                 case PartitionState():
                     self.machines.fetching.look_at_paused(what, now)
-                case OwnedQueue() if self.queues is not None:
-                    self.queues.look_at(what)
+                case OwnedQueue():
+                    what.look_soon()
                 case _:
                     self._look_at(what, now)
         self._end_turn(now)

@@ -119,7 +119,7 @@ class CommitResults:
         for index, entry in enumerate(entries):
             self._finish_entry(entry, result.committed, now, located.get(index))
         if located and queues is not None:
-            queues.take_located()
+            queues.pass_located()
 
     def _finish_entry(self, entry: SettledRecord, is_covered: bool, now: Now, where: WrittenAt | None) -> None:
         partition = self._ownership.owner_of(entry.record)
@@ -216,7 +216,6 @@ class CommitResults:
         # Those of a suspect partition are stopped for another reason too (`suspects.py`).
         entries = self._machines.waiting.take_back(partition, stopped=partition.suspicion is None)
         if entries:
-            if self._decisions.queues is not None:
-                records = [entry.record for entry in entries if entry.record is not None]
-                self._decisions.queues.put_back_dropped(partition, records)
+            if self._decisions.queues is not None and (queue := self._decisions.queues.under(partition)) is not None:
+                queue.put_back(entry.record for entry in entries if entry.record is not None)
             self._machines.fetching.drop_and_fetch_again(partition, entries, NEVER, NotFetched.REFUSED)

@@ -39,13 +39,15 @@ from reconsume.sidecar.core.commit_batch import CommitResult, SettledRecord
 from reconsume.sidecar.core.decisions import ByHand, Decisions, Ruled, ruled_by_hand
 from reconsume.sidecar.core.hold_gate import HoldGate
 from reconsume.sidecar.core.invariant import ensure
+from reconsume.sidecar.core.key_lines import NOT_IN_QUEUE
+from reconsume.sidecar.core.ledger import identity_of
 from reconsume.sidecar.core.notes import NoteKeeper, coming_bytes
 from reconsume.sidecar.core.outbox import BATCH_MAX
 from reconsume.sidecar.core.ownership import Machines
 from reconsume.sidecar.core.partition import AWAY, BEHIND, KEPT, OUT, READY, SETTLED, Entry, PartitionState
 from reconsume.sidecar.core.ports import NotesReads, ScannedRange
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
-from reconsume.topics.attempt import retry_state_of
+from reconsume.topics.attempt import attempt_of, retry_state_of
 from reconsume.topics.decision_record import RETRY_NOW, DecidedRange, DecisionRecord, level_of_wait
 from reconsume.topics.names import Kind
 from reconsume.topics.owner_notes import DoneNote, OwnerNotes, done_key, render_note
@@ -68,7 +70,7 @@ class OpenRange:
     """What a decision has done in one partition. `span`: where it applies.
 
     `scanned`: all before it was looked at. `awaited`: offsets of what it means that were in flight, or on their way
-    into Kafka, when they were looked at. `is_known`: what earlier owners have done is read. `is_noted`: Kafka knows it.
+    into Kafka, when they were looked at. `is_noted`: Kafka knows it.
     `later_ms`: when the scan may go on (steady ms).
     """
 
@@ -77,7 +79,6 @@ class OpenRange:
     done: int = 0
     without_effect: int = 0
     is_finished: bool = False
-    is_known: bool = False
     is_noted: bool = True
     awaited: set[int] = field(default_factory=set)
     later_ms: int = 0
@@ -125,7 +126,8 @@ class Settling:
         self._machines, self._decisions, self._notes = machines, decisions, notes
         self._hold_gate, self._reads = hold_gate, reads
         self._known: dict[Partition, int] = {}
-        """The epochs of partitions in which it is read what earlier owners have done."""
+        """The epochs of partitions in which it is read what earlier owners have done. A decision that was made since is
+        one about which no earlier owner has done anything."""
         self._scanning: tuple[OpenDecision, Partition, int] | None = None
         """The scan that is awaited: for which decision, in which partition, and that one's epoch."""
         self._early_room = 0
@@ -152,9 +154,6 @@ class Settling:
         self.in_force = bool(self.open)
         if self.in_force:
             self._notes.use()
-        for one in self.open.values():
-            for source in one.ranges.keys() & self._known.keys():
-                one.ranges[source].is_known = True  # it was made since, so no earlier owner has done anything
         self._let_undecided(now)
         self._read_done(self._machines.partitions.values())
 
@@ -239,10 +238,6 @@ class Settling:
         log = partition.commit.progress.log
         return not span.log or log is None or span.log == log.topic
 
-    def _ruled(self, one: OpenDecision, record: Record, now: Now) -> Ruled:
-        """Return what a decision makes of a record."""
-        return ruled_by_hand(one.by_hand, record, now)
-
     # --- a record's turn, and its response --------------------------------------------------------------------------
 
     def takes(self, partition: PartitionState, record: Record, now: Now) -> bool:
@@ -257,7 +252,7 @@ class Settling:
             self._hold_gate.keep_back(partition, record, one.ident)
         else:
             self._take_token(one, now)
-            self._write(partition, record, self._ruled(one, record, now), now)
+            self._write(partition, record, ruled_by_hand(one.by_hand, record, now), now)
         return True
 
     def ruled_aside(self, queue: PartitionState, record: Record, now: Now) -> Ruled | None:
@@ -267,7 +262,7 @@ class Settling:
         if one is None or (one.record.how == RETRY_NOW and 0 < retry_state_of(record).due_at <= now.wall_ms):
             return None
         self._take_token(one, now)
-        return self._ruled(one, record, now)
+        return ruled_by_hand(one.by_hand, record, now)
 
     def decided_meanwhile(self, partition: PartitionState, record: Record, now: Now) -> Ruled | None:
         """Return what takes the place of the retry of a record that has failed, or waits on; None: nothing does."""
@@ -278,7 +273,7 @@ class Settling:
             if open_range is not None:
                 open_range.without_effect += 1
             return None
-        return self._ruled(one, record, now)
+        return ruled_by_hand(one.by_hand, record, now)
 
     def _write(self, partition: PartitionState, record: Record, ruled: Ruled, now: Now) -> None:
         self._decisions.write(partition, record, ruled.decision, now, settled_by=ruled.by)
@@ -336,7 +331,7 @@ class Settling:
                 partition = partitions.get(source)
                 if (
                     partition is not None
-                    and open_range.is_known
+                    and self._known.get(source) == partition.epoch
                     and not (open_range.is_finished and open_range.is_noted)
                 ):
                     yield one, partition, open_range
@@ -386,10 +381,10 @@ class Settling:
         if partition.kind.under is not None:
             return self._settle_in_queue(one, open_range, partition, record, now)
         if entry is not None:
-            self._settle_begun(partition, entry, record, self._ruled(one, record, now), now)
+            self._settle_begun(partition, entry, record, ruled_by_hand(one.by_hand, record, now), now)
         elif self._early_room > 0 and self._notes.may_settle_early(partition):
             self._early_room -= record.weight
-            self._settle_early(partition, record, self._ruled(one, record, now), now)
+            self._settle_early(partition, record, ruled_by_hand(one.by_hand, record, now), now)
         else:
             return False
         open_range.awaited.add(record.offset)
@@ -436,13 +431,18 @@ class Settling:
         """Have the queue settle a record, of which it knows whether it still waits; return False if it does not know
         yet, or not yet where its copy lies."""
         queues = self._decisions.queues
-        assert queues is not None, "a queue partition is one of its lane's queues"
-        if record.offset >= queue.offsets.next or queues.is_under_way(record):
+        owned = None if queues is None else queues.under(queue)
+        assert owned is not None, "a queue partition is one of its lane's queues"
+        waiting = owned.ledger.entry(identity_of(record))
+        if record.offset >= queue.offsets.next or (waiting is not None and waiting.phase in NOT_IN_QUEUE):
             return False
-        if one.record.how == RETRY_NOW and not queues.is_head(record):
-            open_range.without_effect += queues.waits(record)
-        elif (offset := queues.bind(queue, record, one.by_hand, now)) is not None:
-            open_range.awaited.add(offset)
+        if waiting is None:
+            return True
+        if one.record.how == RETRY_NOW and not owned.ledger.lines.is_head(waiting):
+            open_range.without_effect += 1
+        elif waiting.attempt == attempt_of(retry_state_of(record)):
+            open_range.awaited.add(waiting.offset)
+            owned.copy_reads.bind(waiting, one.by_hand, now)
             self._take_token(one, now)
         return True
 
@@ -481,9 +481,7 @@ class Settling:
             more = counts.get((one.ident, source), 0)
             open_range = one.ranges.get(source)
             if open_range is None and more:
-                open_range = one.ranges[source] = OpenRange(
-                    DecidedRange(*source, "", 0, 0), 0, is_finished=True, is_known=True
-                )
+                open_range = one.ranges[source] = OpenRange(DecidedRange(*source, "", 0, 0), 0, is_finished=True)
             if open_range is not None and (more or not open_range.is_noted):
                 self._in_batch.append(open_range)
                 scanned, log = min((open_range.scanned, *open_range.awaited)), partition.commit.progress.log
@@ -519,6 +517,6 @@ def _kind_of(partition: PartitionState) -> Kind:
 def _resumed(open_range: OpenRange, note: DoneNote | None) -> OpenRange:
     """Return a range as its last owner has left it."""
     if note is None:
-        return OpenRange(open_range.span, open_range.span.start, is_known=True)
+        return OpenRange(open_range.span, open_range.span.start)
     scanned = max(open_range.span.start, note.scanned)
-    return OpenRange(open_range.span, scanned, note.done, note.without_effect, note.finished, is_known=True)
+    return OpenRange(open_range.span, scanned, note.done, note.without_effect, note.finished)

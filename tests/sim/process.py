@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reconsume.sidecar.core.commit_batch import CommitBatch
+from reconsume.sidecar.core.copy_reads import Spans
 from reconsume.sidecar.core.lane import LaneOptions
 from reconsume.sidecar.core.outcome import Failed, NotSent, Outcome, Throttled
-from reconsume.sidecar.core.owned_queue import Spans
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.pace.rates import DeliveryLimits

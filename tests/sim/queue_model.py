@@ -72,8 +72,10 @@ class QueueModel:
         if queue not in self._world.kafka.logs:
             self._miss(queue, reading)
             return
-        if not reading.absent:
-            reading.missing_since = None
+        if reading.absent:
+            self._restart()
+            return
+        reading.missing_since = None
         log = self._log(queue)
         if log is None or self._world.kafka.held[self._host.group, queue] > 0:
             self._process.later(AGAIN, partial(self._open, queue, reading))
@@ -189,6 +191,12 @@ class QueueModel:
             world.kill(process, self._random.choice((0, 30, 3_000)))
         else:
             process.stop(partial(self._succeed, process))
+
+    def _restart(self) -> None:
+        """A queue without which the lane goes on was made: the process drains, and starts again to read it."""
+        self._ended = True
+        if not self._process.stopping:
+            self._process.stop(partial(self._succeed, self._process))
 
     def _succeed(self, process: Process) -> None:
         self._world.retire(process)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from reconsume.sidecar.core import ledger, ownership, partition, suspicion
+from reconsume.sidecar.core import key_lines, ledger, ownership, partition, suspicion
 from reconsume.sidecar.core.append_times import Note
 from reconsume.sidecar.core.invariant import BrokenInvariantError
 from reconsume.sidecar.core.lane import Lane
@@ -303,7 +303,7 @@ def test_whoever_states_an_invariant_checks_it_and_whoever_checks_one_states_it(
 
 OWNERSHIP = {"assigned", "paused", "blocked", "closing", "gone"}
 STAGES = {"none", *(stage.name.lower() for stage in suspicion.Stage)}
-PHASES = {"none", *(phase.value for phase in ledger.Phase)}
+PHASES = {"none", *(phase.value for phase in key_lines.Phase)}
 REACHES = {reach.value.replace("_", " ") for reach in Reach}
 
 
@@ -319,7 +319,7 @@ def rows(text: str | None) -> list[tuple[str, str]]:
         (ownership.__doc__, OWNERSHIP, set[str]()),
         (suspicion.__doc__, STAGES, set[str]()),
         (ledger.__doc__, PHASES, set[str]()),
-        (getdoc(Reach), REACHES, {"caught up"}),
+        (getdoc(Reach), REACHES, {"absent", "caught up"}),
     ],
     ids=["ownership", "suspicion", "ledger", "reach"],
 )

@@ -14,15 +14,8 @@ from reconsume.sidecar.core.commit_batch import SettledRecord
 from reconsume.sidecar.core.facts import LaneFacts, PartitionFacts
 from reconsume.sidecar.core.ledger import KeyLedger, QueuedCopy, identity_of
 from reconsume.sidecar.core.outcome import Failed
-from reconsume.sidecar.core.owned_queue import (
-    LOST_AFTER_MS,
-    SHORT_AFTER_MS,
-    LocatedCopies,
-    OwnedQueue,
-    QueueFacts,
-    as_read_back,
-    located_copy,
-)
+from reconsume.sidecar.core.own_copies import OwnCopies, as_read_back, located_copy
+from reconsume.sidecar.core.owned_queue import LOST_AFTER_MS, SHORT_AFTER_MS, OwnedQueue, QueueFacts, fill_of
 from reconsume.sidecar.core.partition import AWAY, FetchedRecords, Kind, PartitionState
 from reconsume.sidecar.core.progress import Bounds, Progress
 from reconsume.sidecar.core.reasons import NotDelivered
@@ -37,7 +30,7 @@ from reconsume.topics.retry_order import Order
 from reconsume.topics.transition_records import writes_of
 from reconsume.topics.transitions import after_failure, put_behind, tried_now
 from tests.sim import samples
-from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig, behind, waiting
+from tests.sim.ladder_rig import QUEUE, WAITS, LadderRig, behind, rules, waiting
 from tests.sim.samples import ORDERS, WALL
 
 POLICY = samples.policy(queued=True, retries=1)
@@ -61,15 +54,15 @@ def again(state: RetryState) -> Record:
 
 def settled(record: Record, way: str) -> SettledRecord:
     """A record with a decision after which it waits in its queue."""
-    rules = PARKING if way == "parked" else POLICY
+    terms = PARKING if way == "parked" else POLICY
     match way:
         case "behind":
-            decision: Any = put_behind(record, rules)
+            decision: Any = put_behind(record, terms)
         case "by hand":
             decision = tried_now(record, "because", "nonce", WALL)
         case _:
-            decision = after_failure(record, FAIL, rules, WALL)
-    return SettledRecord(record, decision, writes_of(record, decision, rules, WALL))
+            decision = after_failure(record, FAIL, terms, WALL)
+    return SettledRecord(record, decision, writes_of(record, decision, terms, WALL))
 
 
 STATE = RetryState("orders:3:7", "orders", 0, 0, WALL, WALL - 9, WALL - 5, "why", order=Order(7))
@@ -137,18 +130,16 @@ TRANSACTIONS = st.lists(
 )
 
 
-@pytest.mark.parametrize("at_once", [True, False])
 @example(["ofo"], [])
 @example(["f", "o"], [])
 @example(["o", "xo", "o"], [])
 @example(["o", "?o", "o", "f", "oo"], [-1, -1, 1])
 @given(TRANSACTIONS, st.lists(st.integers(-1, 4)))
 def test_each_copy_is_taken_once_and_after_all_before_it_however_the_reader_and_the_commits_come(
-    at_once: bool, transactions: list[str], steps: list[int]
+    transactions: list[str], steps: list[int]
 ) -> None:
-    """A step is the next commit that the lane hears of (−1), or so many records that the reader hands over. `at_once`:
-    what comes next does not wait for the others of its transaction."""
-    queue, located = queue_of(transactions), LocatedCopies()
+    """A step is the next commit that the lane hears of (−1), or so many records that the reader hands over."""
+    queue, own = queue_of(transactions), OwnCopies()
     taken, unread, told, known_to = list[int](), list(queue.records), enumerate(queue.told, 1), 0
 
     def take(offset: int) -> None:
@@ -157,58 +148,46 @@ def test_each_copy_is_taken_once_and_after_all_before_it_however_the_reader_and_
         known_to = offset + 1
         assert taken == queue.records[: len(taken)]
 
-    def drain() -> None:
-        while (copy := located.take(known_to)) is not None:
-            take(copy.offset)
-        located.check()
-
     for step in [*steps, *[-1] * len(queue.told), len(queue.records)]:
         if step < 0:
             number, offsets = next(told, (0, []))
             for offset in offsets:
-                if at_once and located.comes_next((0, number), offset, known_to):
+                if own.continues((0, number), offset, known_to):
                     take(offset)
-                else:
-                    located.add((0, number), QueuedCopy(offset, (offset, 0), b"k", Order(offset), Attempt(0, 0, 0), 0))
         for offset in unread[: max(0, step)]:
             if offset >= known_to:
                 take(offset)
         del unread[: max(0, step)]
-        drain()
     assert taken == queue.records
 
 
 def test_nothing_is_read_back_while_only_this_lane_writes() -> None:
-    located, known_to = LocatedCopies(), 5
+    own, known_to = OwnCopies(), 5
     for number, offsets in enumerate(([5, 6], [8], [10, 11, 12])):
         for offset in offsets:
-            located.add((0, number), QueuedCopy(offset, (offset, 0), b"k", Order(offset), Attempt(0, 0, 0), 0))
-        taken = []
-        while (copy := located.take(known_to)) is not None:
-            taken.append(copy.offset)
-            known_to = copy.offset + 1
-        assert taken == offsets
+            assert own.continues((0, number), offset, known_to)
+            known_to = offset + 1
 
 
-@pytest.mark.parametrize("known_to", [7, 99])
-def test_a_copy_below_another_is_in_another_log_and_left_to_the_reader(known_to: int) -> None:
-    located = LocatedCopies()
-    for transaction, offset in (((0, 1), 7), ((0, 2), 3), ((0, 3), 4)):
-        located.add(transaction, QueuedCopy(offset, (offset, 0), b"k", Order(offset), Attempt(0, 0, 0), 0))
-        located.check()
-        located.take(known_to)
-        located.check()
-    assert located.take(0) is None
+def test_copies_behind_others_are_read_back_until_the_reader_is_where_the_lane_writes() -> None:
+    own = OwnCopies()
+    assert [own.continues((0, 1), offset, 5) for offset in (6, 7)] == [False, False]
+    assert own.continues((0, 2), 9, 8)
+
+
+def test_a_copy_below_another_is_in_another_log_and_left_to_the_reader() -> None:
+    own = OwnCopies()
+    assert own.continues((0, 1), 7, 7)
+    assert not own.continues((0, 2), 3, 8)
+    assert own.continues((0, 3), 9, 8), "what is known ends with the copy at 7"
 
 
 @pytest.mark.parametrize(("second", "taken"), [((4, 2), True), ((5, 2), False)])
 def test_the_offset_behind_the_transaction_of_another_producer_is_read(second: tuple[int, int], taken: bool) -> None:
     """Its marker may come behind the records of this one, and the offset between be anybody's."""
-    located = LocatedCopies()
-    for transaction, offset in (((4, 1), 7), (second, 9)):
-        located.add(transaction, QueuedCopy(offset, (offset, 0), b"k", Order(offset), Attempt(0, 0, 0), 0))
-    assert located.take(7) is not None
-    assert (located.take(8) is not None) == taken
+    own = OwnCopies()
+    assert own.continues((4, 1), 7, 7)
+    assert own.continues(second, 9, 8) == taken
 
 
 @given(COUNTS, COUNTS, TIMES, st.integers(-1, 2**63 - 1), TIMES, st.just(0) | TIMES, COUNTS)
@@ -430,7 +409,9 @@ MOST = 100
 
 def queue(*keys: bytes) -> OwnedQueue:
     """A queue in which one record of each key waits, in the order of their offsets."""
-    owned = OwnedQueue(Partition("billing-ORDERED-orders", 0), ORDERS, 1)
+    rig = LadderRig(policy=replace(rules(), max_waiting=MOST))
+    rig.begin()
+    owned = rig.queues.by_main[ORDERS]
     for offset, key in enumerate(keys):
         wait(owned.ledger, offset, key)
     return owned
@@ -443,16 +424,16 @@ def wait(ledger: KeyLedger, offset: int, key: bytes) -> None:
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        ((), QueueFacts(0, 0, 0.5)),
-        ((b"a",), QueueFacts(1, 0, 0.5, due_ms=0)),
-        ((b"a", b"b", b"a", b"a"), QueueFacts(2, 2, 0.5, due_ms=0)),
-        ((b"",) * 4, QueueFacts(1, 3, 0.5, due_ms=0)),
+        ((), QueueFacts(0, 0, 0)),
+        ((b"a",), QueueFacts(1, 0, 0, due_ms=0)),
+        ((b"a", b"b", b"a", b"a"), QueueFacts(2, 2, 0, due_ms=0)),
+        ((b"",) * 4, QueueFacts(1, 3, 0, due_ms=0)),
     ],
 )
 def test_each_key_that_waits_is_blocked_and_what_is_not_its_first_is_behind(
     keys: tuple[bytes, ...], expected: QueueFacts
 ) -> None:
-    assert queue(*keys).facts(0.5) == expected
+    assert queue(*keys).facts() == expected
 
 
 @pytest.mark.parametrize(
@@ -466,14 +447,14 @@ def test_of_the_records_and_the_offsets_that_they_lie_between_the_fuller_bound_c
     partition = PartitionState(ORDERS, 1, Kind("main", None), Progress(0), Bounds())
     for offset in (0, end - 1) if end else ():
         partition.offsets.begin(offset, AWAY, None)
-    assert queue(*[b"a"] * waiting).fill_of(partition, MOST, 400) == expected
-    assert queue(*[b"a"] * waiting).fill_of(None, MOST, 400) == 0
+    assert fill_of(waiting, partition, MOST, 400) == expected
+    assert fill_of(waiting, None, MOST, 400) == 0
 
 
 def test_a_key_that_waits_for_a_person_is_told_beside_the_blocked_ones() -> None:
     owned = queue(b"a", b"b", b"b")
     owned.ledger.read(QueuedCopy(2_000, (9, WALL), b"c", Order(9), Attempt(0, 0, 0), NEVER))
-    assert owned.facts(0.5) == QueueFacts(3, 1, 0.5, parked_keys=1, due_ms=0)
+    assert owned.facts() == QueueFacts(3, 1, 0, parked_keys=1, due_ms=0)
 
 
 def test_a_queue_is_named_at_three_quarters_and_again_only_after_it_was_half_full() -> None:

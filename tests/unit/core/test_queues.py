@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from reconsume.sidecar.core.commit_batch import CommitBatch
+from reconsume.sidecar.core.copy_reads import KEEP_MS
 from reconsume.sidecar.core.order import OrderBy
 from reconsume.sidecar.core.outcome import NotSent, Outcome, Postponed, Rejected, Throttled
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.progress import Progress
-from reconsume.sidecar.core.queues import KEEP_MS
 from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.events import Event, State, decode_event

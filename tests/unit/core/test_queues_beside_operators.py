@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.copy_reads import Spans
 from reconsume.sidecar.core.holds import NO_HOLDS, Hold, Holds
 from reconsume.sidecar.core.lane import Lane, LaneOptions
 from reconsume.sidecar.core.ledger import KeyLedger, QueuedCopy
 from reconsume.sidecar.core.outcome import Failed, NotSent, Outcome, Postponed, Throttled
-from reconsume.sidecar.core.owned_queue import Spans
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords

@@ -6,11 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.commit_batch import CommitBatch
+from reconsume.sidecar.core.copy_reads import MOST_HOPS, MOST_OUT, ROUND_MS, Spans
 from reconsume.sidecar.core.outbox import LAST_TRY_MS, MOST_REFUSED, UNANSWERED_MS
-from reconsume.sidecar.core.owned_queue import ROUND_MS, Spans
 from reconsume.sidecar.core.partition import AssignedPartition, FetchedRecords
 from reconsume.sidecar.core.progress import SPAN, Progress
-from reconsume.sidecar.core.queues import MOST_HOPS, MOST_OUT
 from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import Partition
 from reconsume.topics.retry_headers import RetryState
@@ -430,41 +429,23 @@ def test_the_key_of_a_copy_without_a_queue_waits_and_all_others_go_on() -> None:
     assert rig.lane.shown.facts(rig.now).partitions[ORDERS].counts.refused == 1
 
 
-def test_what_waited_in_memory_goes_to_the_queue_once_it_is_made_and_goes_on_from_there() -> None:
+def test_what_waited_in_memory_goes_to_the_queue_once_it_is_made_and_the_next_start_goes_on_from_there() -> None:
     rig = without_a_queue()
     rig.arrive(b"a", b"a")
     rig.fail(0)
     refuse(rig)
     rig.run(LAST_TRY_MS)
-    rig.conclude()
+    rig.settle()
     rig.open()
-    rig.look()
+    assert QUEUE not in rig.lane.partitions, "a lane that went on without a queue opens none"
+    rig.take_over(main=rig.kafka[ORDERS], epoch=2)
     rig.flow(10_000)
-    assert rig.out() == [0]
-    rig.take_it(0)
-    rig.flow()
-    assert rig.out() == [1]
-    rig.take_it(1)
-    rig.flow()
+    for offset in (0, 1):
+        assert rig.out() == [offset]
+        rig.take_it(offset)
+        rig.flow()
     rig.arrive(b"a")
     assert rig.out() == [2]
-
-
-def test_a_queue_that_is_opened_late_is_read_up_to_its_end_while_its_main_partition_goes_on() -> None:
-    """What a redrive has written meanwhile is found there."""
-    rig = without_a_queue()
-    rig.arrive(b"b")
-    rig.put(waiting(0, due_in=0, sequence=1), key=b"a")
-    rig.open()
-    rig.arrive(b"c")
-    assert rig.out() == [0, 1]
-    rig.look(caught_up=False)
-    rig.look()
-    assert waits(rig) is None
-    rig.flow()
-    assert rig.out() == [0, 1, 0]
-    rig.queues.absent(QUEUE, 1, rig.now)
-    assert rig.lane.shown.facts(rig.now).queues[ORDERS].blocked_keys == 1
 
 
 @pytest.mark.parametrize(("where", "stops"), [(QUEUE.topic, False), ("billing-DLQ", True), ("billing-ORDERED-x", True)])

@@ -7,12 +7,13 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.copy_reads import KEEP_MS, MOST_HOPS, MOST_OUT
 from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.outcome import COMMITTED, Outcome, Postponed, Throttled
 from reconsume.sidecar.core.partition import FetchedRecords
 from reconsume.sidecar.core.policy import InPlace
 from reconsume.sidecar.core.progress import LogId, Progress
-from reconsume.sidecar.core.queues import AT_HAND_SHARE, KEEP_MS, MOST_HOPS, MOST_OUT, SOON_MS
+from reconsume.sidecar.core.queues import AT_HAND_SHARE, SOON_MS
 from reconsume.topics.retry_order import Order
 from tests.sim import samples
 from tests.sim.ladder_rig import FAIL, QUEUE, WAITS, LadderRig, behind, waiting
@@ -328,7 +329,7 @@ def test_a_record_of_others_before_a_copy_is_read_first_and_both_go_out() -> Non
     rig.run(WAITS[0])
     assert rig.reader.wanted == [], "nobody knows yet what lies before it"
     rig.conclude()
-    rig.look(most=1)
+    rig.look()
     rig.bring()
     rig.bring()
     assert sorted(rig.out()) == [0, 1]
