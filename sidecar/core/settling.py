@@ -133,7 +133,7 @@ class Settling:
         self._early_room = 0
         """Bytes of records that may be settled early, of the scan that is taken in."""
         self._in_batch: list[OpenRange] = []
-        """The ranges that the batch in flight notes."""
+        """The ranges whose end the batch in flight notes."""
         self._work: list[tuple[OpenDecision, PartitionState, OpenRange]] | None = None
         """The ranges that are owned here, and of which something is left to do or to note. None: to be sorted out."""
         notes.decided, notes.forgotten = self._done_notes, self._forgotten
@@ -190,7 +190,10 @@ class Settling:
                 if (open_range := one.ranges.get(source)) is not None:
                     note = notes.of(source).done.get(one.ident)
                     is_former = note is not None and log is not None and note.id != log.topic
-                    one.ranges[source] = _resumed(open_range, None if is_former else note)
+                    resumed = one.ranges[source] = _resumed(open_range, None if is_former else note)
+                    # What this owner has settled before is not noted yet.
+                    resumed.done += open_range.done
+                    resumed.is_noted = not open_range.done and self._machines.commits.in_flight is None
 
     def drop_partitions(self, partitions: Iterable[Partition]) -> None:
         """Forget what is known of partitions that are gone."""
@@ -482,8 +485,11 @@ class Settling:
             open_range = one.ranges.get(source)
             if open_range is None and more:
                 open_range = one.ranges[source] = OpenRange(DecidedRange(*source, "", 0, 0), 0, is_finished=True)
+            if open_range is not None and not open_range.is_finished and self._known.get(source) != partition.epoch:
+                continue  # the note of an earlier owner would be lost
             if open_range is not None and (more or not open_range.is_noted):
-                self._in_batch.append(open_range)
+                if open_range.is_finished:  # one that ends meanwhile is noted once more
+                    self._in_batch.append(open_range)
                 scanned, log = min((open_range.scanned, *open_range.awaited)), partition.commit.progress.log
                 ident = "" if log is None else log.topic
                 said = open_range.done + more, open_range.without_effect, open_range.is_finished

@@ -2,13 +2,14 @@
 
 from msgspec.structs import replace
 
+from reconsume.sidecar.core.commit_batch import CommitBatch
 from reconsume.sidecar.core.outcome import COMMITTED, Failed
 from reconsume.sidecar.core.partition import AssignedPartition
 from reconsume.sidecar.core.ports import ScannedRange
 from reconsume.sidecar.core.progress import LogId, Progress
 from reconsume.sidecar.core.record import Record
 from reconsume.topics.decision_record import COMMIT, DEAD_LETTER, RETRY_NOW, DecidedRange, DecisionRecord
-from reconsume.topics.owner_notes import OwnerNotes, parse_note
+from reconsume.topics.owner_notes import DoneNote, OwnerNotes, done_key, parse_note, render_note
 from reconsume.topics.transitions import Commit, DeadLetter, Requeue
 from tests.sim import samples
 from tests.sim.rig import Rig
@@ -56,9 +57,36 @@ def test_records_far_before_their_turn_are_settled_and_it_is_noted_what_was_done
     entries = [entry for batch in batches for entry in batch.entries]
     assert [(entry.record.offset, type(entry.decision)) for entry in entries] == [(7, DeadLetter), (9, DeadLetter)]
     assert {entry.decision.retry_state.times for entry in entries} == {2}  # type: ignore[union-attr]
+    assert last_noted(batches) == (2, True)
+
+
+def last_noted(batches: list[CommitBatch]) -> tuple[int, bool]:
+    """How many records decision `d` has settled by the last note about it, and whether its range is finished."""
     notes = [parse_note(note.key, note.value) for batch in batches for note in batch.notes]
     done = [note.note for note in notes if getattr(note, "decision", "") == "d"]  # type: ignore[union-attr]
-    assert [(note.done, note.finished) for note in done if note is not None][-1] == (2, True)  # type: ignore[union-attr]
+    return [(note.done, note.finished) for note in done if note is not None][-1]  # type: ignore[union-attr]
+
+
+def test_the_end_of_a_range_is_noted_though_it_ends_while_an_earlier_note_is_on_its_way() -> None:
+    """Who follows the decision would wait for the end of this part until the decision is void (found by a story)."""
+    rig = owner(d=decision(COMMIT))
+    rig.take(samples.record(3, source=SOURCE, timestamp=WALL - 60_000, life=samples.life(2, WALL - 1)))
+    rig.run(20)
+    assert [entry.record.offset for entry in rig.batches[0].entries] == [3]
+    scan(rig)
+    assert last_noted(rig.settle()) == (1, True)
+
+
+def test_what_is_settled_before_the_notes_of_earlier_owners_are_read_is_added_to_them() -> None:
+    """Given a range that is finished, its note says so to whoever follows the decision (found by a story)."""
+    rig, notes = Rig(retry=True), OwnerNotes()
+    notes.take(done_key("d", SOURCE), render_note(DoneNote(LOG.topic, 100, 2, 0, True, WALL)))
+    rig.lane.assigned([AssignedPartition(SOURCE, 1, Progress(0, log=LOG))], rig.now)
+    rig.lane.decide({"d": decision(COMMIT)}, rig.now)
+    rig.take(samples.record(3, source=SOURCE, timestamp=WALL - 60_000, life=samples.life(2, WALL - 1)))
+    rig.run(20)
+    rig.lane.notes_read({SOURCE: 1}, notes, rig.now)
+    assert last_noted(rig.settle()) == (3, True)
 
 
 def test_retry_now_writes_a_copy_that_is_due_with_the_same_count_and_names_the_decision() -> None:
