@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.topics.position_ranges import PartitionResets
@@ -13,7 +15,7 @@ from reconsume.topics.transition_records import Copy
 from reconsume.topics.transitions import Commit, Written
 
 
-class SettledRecord(NamedTuple):
+class SettledRecord(msgspec.Struct, frozen=True, gc=False):
     """A record whose decision is made. It is done once `writes` are in Kafka.
 
     `outputs`: how many of them, the last ones, are records that the service asked for. `settled_by`: the id of the

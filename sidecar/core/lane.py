@@ -482,7 +482,7 @@ class Lane:
             load, is_dead = partition.throughput.load, False
             if self.suspects is not None:
                 # Contract 9.4: while the sidecar drains, the service is being stopped too.
-                if isinstance(outcome, Died) and not self._dispatcher.closed:
+                if outcome is not COMMITTED and isinstance(outcome, Died) and not self._dispatcher.closed:
                     is_dead = self.suspects.died(partition, record, now)
                 elif partition.suspicion is not None:
                     self.suspects.answered(partition, partition.suspicion, record, outcome, now)
@@ -490,7 +490,8 @@ class Lane:
                 self._finish(partition, record)
             elif not is_dead:
                 decisions.decide_outcome(partition, record, outcome, now)
-            if partition.closing or partition.throughput.load < load:  # else nothing has made room
+            # Else nothing waits for room, or nothing has made any.
+            if partition.closing or (partition.paused is not None and partition.throughput.load < load):
                 self._room_was_made(partition, now)
         self._go_on(now)
 

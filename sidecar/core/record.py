@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ OUR_HEADERS = len(RENDERED) * HEADER_COST + 512
 header alone would cost a retry 0.5 us."""
 
 
-class Now(NamedTuple):
+class Now(msgspec.Struct, frozen=True, gc=False):
     """The time as a value.
 
     `wall_ms`: epoch milliseconds, for points in time (due times, events). `steady_ms`: milliseconds of a clock that

@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from reconsume.sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord, WrittenAt
 from reconsume.sidecar.core.decisions import Decisions, finish_forwarded, is_about_output
 from reconsume.sidecar.core.notes import NoteKeeper
@@ -88,7 +90,7 @@ class CommitResults:
         if partition is None or not entry.is_early:
             return None if partition is None else entry
         if entry.record.offset in partition.offsets.entries:  # its turn has come meanwhile
-            return entry._replace(is_early=False)
+            return replace(entry, is_early=False)
         if result.notes_refused:
             self._notes.finish_early(partition, entry.record, is_written=False)
             return None

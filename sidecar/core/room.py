@@ -25,7 +25,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.invariant import ensure
@@ -76,7 +77,7 @@ class SharedRoom:
         return LEAST + FREE_PARTS * max(0, self._free)
 
 
-class AdmissionLimit(NamedTuple):
+class AdmissionLimit(msgspec.Struct, frozen=True, gc=False):
     """How much of a partition may be admitted.
 
     `roomy`: there is memory to hold records that are due soon. `most`: the bytes that the partition may have in memory,
@@ -122,7 +123,9 @@ class Room:
     def add_bytes(self, partition: PartitionState, weight: int) -> None:
         """Add the bytes of admitted records, or (negative) of records that are done."""
         partition.throughput.load += weight
-        self._set_load(self.load + weight)
+        if self._shared is not None:
+            self._shared.move(self.load, self.load + weight)
+        self.load += weight
 
     def set_refused(self, refused: Counter[Partition]) -> None:
         """Take note of the bytes of all refused copies, by partition."""
@@ -130,13 +133,8 @@ class Room:
 
     def forget_partition(self, partition: PartitionState) -> None:
         """Forget the records of a partition that is gone."""
-        self._set_load(self.load - partition.throughput.load)
+        self.add_bytes(partition, -partition.throughput.load)
         self._refused_together -= self.refused_bytes.pop(partition.source, 0)
-
-    def _set_load(self, load: int) -> None:
-        if self._shared is not None:
-            self._shared.move(self.load, load)
-        self.load = load
 
     @property
     def room(self) -> int:

@@ -221,10 +221,6 @@ class Dispatcher:
         pace = self.pace
         return pace.limit == pace.full and pace.state is State.OPEN and not self.single_file.sources and self.full
 
-    def follows_service(self) -> bool:
-        """Return whether the number in flight follows the service's response times."""
-        return self.auto is not None
-
     # --- responses ----------------------------------------------------------------------------------------------------
 
     def responded(self, kind: Hashable, sent_ms: float, now_ms: float, in_flight: int, outcome: object) -> None:

@@ -16,6 +16,8 @@ import socket
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
+import msgspec
+
 from reconsume.sidecar.core.outcome import CANCELLED, COMMITTED, Failed, NotSent
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.delivery.push.batch_verdicts import WholeRefused
@@ -29,7 +31,7 @@ Delivery: TypeAlias = tuple[Any, Callable[[Any, Any, Now], None]]
 TIMEOUT = Failed("timeout", "the service did not answer in time", "timeout")
 
 
-class Wanted(NamedTuple):
+class Wanted(msgspec.Struct, frozen=True):
     """A delivery that needs a connection, its rendered request, and what reads its answer."""
 
     delivery: Delivery

@@ -15,8 +15,10 @@ import base64
 import fnmatch
 import re
 from collections.abc import Container
-from typing import NamedTuple
+from functools import lru_cache
 from urllib.parse import quote
+
+import msgspec
 
 from reconsume.sidecar.delivery.verdict import OUR_TYPE
 from reconsume.sidecar.settings.deliver import EVENTS, as_servers_read, compared, is_reserved
@@ -43,6 +45,8 @@ BUDGET_BYTES = 8 * 1024
 """Bytes of the whole head: request line, our headers, the key, and the record's own headers that are sent."""
 BUDGET_HEADERS = 64
 LONGEST_CONTENT_TYPE = 256
+CONTENT_TYPES_REMEMBERED = 64
+"""Of which it is known what is sent. A producer has few."""
 # Names come from records: a producer that invents names must not fill our memory.
 NAMES_REMEMBERED = 1024
 
@@ -51,7 +55,7 @@ DROP = ""
 CONTENT_TYPE = "Content-Type"
 
 
-class Own(NamedTuple):
+class Own(msgspec.Struct, frozen=True, gc=False):
     """A record's own headers as HTTP header lines (ASCII), and its content type; empty if it brings none."""
 
     lines: str
@@ -103,6 +107,8 @@ class Forward:
             return NOTHING
         given_type = once.pop(CONTENT_TYPE, None)
         content_type = content_type_of(given_type) if given_type else ""
+        if not once and not more:  # a record that brings nothing but its content type
+            return Own("", content_type)
         lines: list[str] = []
         left = budget
         for name, value in (*once.items(), *more):
@@ -193,6 +199,9 @@ def content_type_of(value: bytes) -> str:
 
     Ours is not the record's to choose: with it a producer would forge an envelope.
     """
-    if len(value) > LONGEST_CONTENT_TYPE or value.partition(b";")[0].strip().lower() == OUR_TYPE:
-        return ""
-    return plain_text(value) or ""
+    return "" if len(value) > LONGEST_CONTENT_TYPE else _short_content_type(value)
+
+
+@lru_cache(CONTENT_TYPES_REMEMBERED)
+def _short_content_type(value: bytes) -> str:
+    return "" if value.partition(b";")[0].strip().lower() == OUR_TYPE else plain_text(value) or ""

@@ -85,7 +85,7 @@ class NewConnectionLimit:
         return waiting
 
     def _reply(self, wanted: Iterable[Wanted], outcome: Outcome) -> None:
-        for (what, reply), *_ in wanted:
+        for what, reply in [each.delivery for each in wanted]:
             reply(what, outcome, self._clock())
 
     def _has_place(self) -> bool:

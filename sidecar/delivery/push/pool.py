@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 class ResponseMeter(Protocol):
     """Measures responses where the number in flight follows the service (`Dispatcher`)."""
 
-    def follows_service(self) -> bool:
-        """Return whether it does so now."""
+    @property
+    def auto(self) -> object | None:
+        """What follows the service; None while the number is fixed."""
 
     def responded(self, kind: Hashable, sent_ms: float, now_ms: float, in_flight: int, outcome: object) -> None:
         """Note a response: the kind of its request, when that was sent and answered (ms of the loop's clock), how many
@@ -206,7 +207,9 @@ class Push:
     def _free(self, connection: Connection, delivery: Delivery, judged: Judged) -> None:
         """Give the connection another request, or keep it idle. The reply comes after this and may use it."""
         now = self._time()
-        self._measure(connection, delivery[0], judged, now)
+        self.durations.add(now - connection.began)
+        if self._logs_each or ((meter := self.meter) is not None and meter.auto is not None):
+            self._tell(connection, delivery[0], judged, now)
         if connection not in self._all:  # the service has closed it meanwhile
             return
         if self._closed or connection in self._outdated:
@@ -214,29 +217,33 @@ class Push:
             return
         waiting = self._new_connections.waiting
         if waiting and not waiting[0].until:
-            following, request, judge, _ = waiting.popleft()
+            following = waiting.popleft()
             connection.began = now
-            connection.send(following, request, now + self._timeout_of(following), judge)
+            due = now + self._timeout_of(following.delivery)
+            connection.send(following.delivery, following.request, due, following.judge)
             return
         connection.deadline = now + self._idle_time
         self._idle.append(connection)
 
     def ended(self, connection: Connection, delivery: Delivery | None, judged: Judged) -> None:
         """Measure a delivery that ended together with its connection."""
-        self._measure(connection, None if delivery is None else delivery[0], judged, self._time())
-
-    def _measure(self, connection: Connection, what: Any, judged: Judged, now: float) -> None:
-        """Note how long a response took. `what`: None for a question of ours, which is no record."""
+        now = self._time()
         self.durations.add(now - connection.began)
-        if what is not None:
-            if self.meter is not None and self.meter.follows_service():
-                busy = len(self._all) - len(self._idle)
-                outcome = COMMITTED if isinstance(judged, Verdicts) else judged
-                self.meter.responded(self.kind_of(what), connection.began * 1000, now * 1000, busy, outcome)
-            if self._logs_each:
-                records = [what] if isinstance(what, Record) else what.records
-                path = self.sent(records[0]).path
-                log_deliveries(records, path, connection.status, (now - connection.began) * 1000)
+        if delivery is not None:
+            self._tell(connection, delivery[0], judged, now)
+
+    def _tell(self, connection: Connection, what: Any, judged: Judged, now: float) -> None:
+        """Tell the meter and the log how long a response took. `what`: None for a question of ours, no record."""
+        if what is None:
+            return
+        if self.meter is not None and self.meter.auto is not None:
+            busy = len(self._all) - len(self._idle)
+            outcome = COMMITTED if isinstance(judged, Verdicts) else judged
+            self.meter.responded(self.kind_of(what), connection.began * 1000, now * 1000, busy, outcome)
+        if self._logs_each:
+            records = [what] if isinstance(what, Record) else what.records
+            path = self.sent(records[0]).path
+            log_deliveries(records, path, connection.status, (now - connection.began) * 1000)
 
     def repeat(self, delivery: Delivery, judge: Interpret | None, until: float) -> None:
         """Send once more, on a new connection, what the service did not read on a used one.

@@ -119,14 +119,15 @@ class Render:
             line = key_line(key)
             head += line if len(head) + len(line) <= self._room else omitted(key)
         forward = self._forward if record.retry_state is not None else self._forward_first
-        lines, content_type = forward(headers, self._room - len(head)) if headers else NOTHING
+        own = forward(headers, self._room - len(head)) if headers else NOTHING
+        lines = own.lines
         if self._envelope:
             body = self._encode(Letter(self._group, [envelope(record, self._group, self._producer_key)]))
             return f"{head}{lines}{framing(ENVELOPE_TYPE, len(body))}".encode("ascii") + body
         value = record.value
         if value is None:
             return f"{head}{lines}Reconsume-Null: value\r\nContent-Length: 0\r\n\r\n".encode("ascii")
-        content_type = content_type or self._type_of(record, value)
+        content_type = own.content_type or self._type_of(record, value)
         head = f"{head}{lines}Content-Type: {content_type}\r\nContent-Length: {len(value)}\r\n\r\n"
         return head.encode("ascii") + value
 

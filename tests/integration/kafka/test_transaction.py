@@ -127,9 +127,9 @@ def test_the_copies_for_a_queue_lie_where_the_producer_says_with_one_marker_behi
     create_topic(bootstrap, "queue", 2)
     producer = new_producer(proxied, locates=True)
     producer.timestamp = lambda: 1_763_690_000_000
-    exact = [entry._replace(writes=(replace(entry.writes[0], exact=True, spread=1),)) for entry in batch.entries]
+    exact = [replace(entry, writes=(replace(entry.writes[0], exact=True, spread=1),)) for entry in batch.entries]
     assert commit(producer, batch, outsider, {"queue": 2}) == {}
-    outputs = tuple(entry._replace(writes=(replace(entry.writes[0], spread=0),), outputs=1) for entry in exact)
+    outputs = tuple(replace(entry, writes=(replace(entry.writes[0], spread=0),), outputs=1) for entry in exact)
     assert commit(producer, CommitBatch(outputs, batch.commits), outsider, {"queue": 2}) == {}
     first = commit(producer, CommitBatch(tuple(exact[:3]), batch.commits), outsider, {"queue": 2})
     then = commit(producer, CommitBatch(tuple(exact[3:]), batch.commits), outsider, {"queue": 2})

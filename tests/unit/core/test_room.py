@@ -80,7 +80,8 @@ ALONE: dict[str, tuple[Part, int | None, NotFetched]] = {
 def test_a_partition_that_is_alone_has_the_least_of_its_limits(name: str) -> None:
     part, most, because = ALONE[name]
     slowed = "outage" in name
-    assert limit({MINE: part}, ordered=True, slowed=slowed) == (True, NEVER if most is None else most, because)
+    wanted = AdmissionLimit(True, NEVER if most is None else most, because)
+    assert limit({MINE: part}, ordered=True, slowed=slowed) == wanted
 
 
 @pytest.mark.parametrize(
@@ -111,10 +112,14 @@ def test_partitions_share_what_is_more_than_half_full(parts: list[Part], most: i
 
 
 def test_the_smaller_of_share_and_outage_holds() -> None:
-    assert limit({MINE: Part(600), BESIDE: Part()}, slowed=True)[1:] == (250, NotFetched.MEMORY)
-    assert limit({MINE: Part(600), BESIDE: Part(1)}, slowed=True)[1:] == (250, NotFetched.MEMORY)
-    assert limit({MINE: Part(600), OTHER: Part(1), BESIDE: Part(1)}, slowed=True)[1:] == (125, NotFetched.SHARE)
-    assert limit({MINE: Part(1), BESIDE: Part(600, refused=600)}, slowed=True)[1:] == (225, NotFetched.MEMORY)
+    def most_of(parts: dict[Partition, Part]) -> tuple[int, NotFetched]:
+        found = limit(parts, slowed=True)
+        return found.most, found.because
+
+    assert most_of({MINE: Part(600), BESIDE: Part()}) == (250, NotFetched.MEMORY)
+    assert most_of({MINE: Part(600), BESIDE: Part(1)}) == (250, NotFetched.MEMORY)
+    assert most_of({MINE: Part(600), OTHER: Part(1), BESIDE: Part(1)}) == (125, NotFetched.SHARE)
+    assert most_of({MINE: Part(1), BESIDE: Part(600, refused=600)}) == (225, NotFetched.MEMORY)
 
 
 @pytest.mark.parametrize(("load", "roomy"), [(499, True), (500, False)])

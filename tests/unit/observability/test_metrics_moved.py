@@ -103,14 +103,14 @@ def ended_in_time(world: World) -> None:
 def stalled(world: World) -> None:
     world.give(world.main, "orders", *(fresh("orders", offset) for offset in range(12)))
     source = Partition("orders", 0)
-    earlier = START._replace(steady_ms=START.steady_ms - 60_000)
+    earlier = replace(START, steady_ms=START.steady_ms - 60_000)
     world.ages.note_ends(LogEnds({source: 12}), world.main.shown.facts(earlier), earlier)
     assert world.sample("reconsume_undelivered_seconds", topic="orders", partition="0") >= 60
 
 
 def given_up_for_another(world: World) -> None:
     world.give(world.main, "orders", fresh("orders"))
-    earlier = START._replace(steady_ms=START.steady_ms - 7_000)
+    earlier = replace(START, steady_ms=START.steady_ms - 7_000)
     world.main.release([Partition("orders", 0)], lambda: None, earlier)
     assert world.sample("reconsume_hand_over_seconds", topic="orders", partition="0") >= 7
 
