@@ -50,13 +50,12 @@ from reconsume.sidecar.core.ports import Ports, ScannedRange
 from reconsume.sidecar.core.position_reset import RESETS, PositionResets, ResetOrder, stamped
 from reconsume.sidecar.core.progress import Bounds
 from reconsume.sidecar.core.queues import LongWaits
-from reconsume.sidecar.core.reasons import Closed, NotDelivered, NotFetched
+from reconsume.sidecar.core.reasons import Closed, NotDelivered
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.results import CommitResults, ResultCalls
-from reconsume.sidecar.core.room import ROOM, Room, SharedRoom
+from reconsume.sidecar.core.room import ROOM, Room, RoomMaker, SharedRoom
 from reconsume.sidecar.core.settling import Settling
 from reconsume.sidecar.core.suspects import SUSPECTS, SuspectGate
-from reconsume.sidecar.core.suspicion import Stage
 from reconsume.sidecar.core.waiting import WaitingRecords
 from reconsume.sidecar.core.why import Why
 from reconsume.topics.attempt import retry_state_of
@@ -102,23 +101,20 @@ class Lane:
         agenda, outbox = Agenda(ports.wake), Outbox()
         keys = None if options.order is None else KeyQueues(options.order, named=has_queues)
         room = Room(options.room, partitions, dispatcher.pace, agenda, ordered=is_ordered, shared=options.shared)
+        waiting, fetching = WaitingRecords(partitions, agenda, options.room, keys), Fetching(ports.fetch, room, agenda)
         commits = Commits(partitions, outbox, agenda, Proof.OWED if options.proves_room else Proof.PROVEN)
-        machines = self.machines = Machines(
-            partitions,
-            agenda,
-            WaitingRecords(partitions, agenda, options.room, keys),
-            room,
-            Fetching(ports.fetch, room, agenda),
-            outbox,
-            commits,
-            MembershipDoubt(commits, dispatcher, agenda, ordered=is_ordered),
-        )
+        doubt = MembershipDoubt(commits, dispatcher, agenda, ordered=is_ordered)
+        maker = RoomMaker(room, waiting, fetching, dispatcher, partitions)
+        machines = self.machines = Machines(partitions, agenda, waiting, room, maker, fetching, outbox, commits, doubt)
         decisions = self.decisions = Decisions(policy, machines, dispatcher, LaneCounters())
         self.notes = NoteKeeper(
             *(partitions, machines.fetching, machines.commits, room, agenda, ports.notes),
             *(lambda: decisions.policy.names.policy, ports.notice),
         )
-        suspects = self.suspects = self._suspects_of(policy, dispatcher, ports)
+        suspects = None
+        if policy.max_deaths is not None:  # contract 1.10: without it a crash says nothing of a record
+            suspects = SuspectGate(machines, dispatcher, decisions, ports.notice)
+        self.suspects = suspects
         self.ownership = Ownership(machines, waits, options.bounds, suspects, ports.recall, self._partitions_dropped)
         if has_queues:
             assert ports.queues is not None
@@ -148,11 +144,6 @@ class Lane:
         self._accepted: list[Record] = []
         """What one answer has accepted, while its outcomes are passed on; empty between two calls."""
         dispatcher.join(self, options.weight)
-
-    def _suspects_of(self, policy: Policy, dispatcher: Dispatcher, ports: Ports) -> SuspectGate | None:
-        if policy.max_deaths is None:  # contract 1.10: a crash says nothing of a record
-            return None
-        return SuspectGate(self.machines, dispatcher, self.decisions, ports.notice)
 
     # --- what others ask --------------------------------------------------------------------------------------------
 
@@ -275,7 +266,7 @@ class Lane:
     def scanned(self, scanned: ScannedRange, now: Now) -> None:
         """Take in records of a range that was asked for."""
         self.settling.scanned(scanned, now)
-        self._look_at_room(now)
+        self.machines.room_maker.look_if_due(now)
         self._end_turn(now)
 
     def _resets_read(self, source: Partition, resets: PartitionResets | None, now: Now) -> None:
@@ -309,7 +300,7 @@ class Lane:
                 arrivals.last_seen = max(arrivals.last_seen, run.records[-1].offset)
             if self.queues is None or self.queues.admits(partition, run):
                 self._take_run(partition, run, now)
-        self._look_at_room(now)
+        self.machines.room_maker.look_if_due(now)
         self._end_turn(now)
 
     def _take_run(self, partition: PartitionState, run: FetchedRecords, now: Now) -> None:
@@ -369,45 +360,6 @@ class Lane:
             self.counters.late(record, partition.kind.delay_ms, now.wall_ms)
         self.decisions.write(partition, record, decision, now)
         return False
-
-    def _look_at_room(self, now: Now) -> None:
-        """See what each partition gets done, and make room if the lane is full of one that hangs."""
-        if self.room.is_to_be_looked_at(now):
-            if self.room.look(now):
-                self._make_room(now)
-            self.room.end_look(now)
-
-    def _make_room(self, now: Now) -> None:
-        """Let go what waits of partitions that hold more than their share; it is fetched again."""
-        self._dispatcher.dispatch(now)  # what may go out is not let go: else it would be fetched, and let go, for ever
-        waiting, room = self.machines.waiting, self.room
-        shares = {source: room.share_of(partition) for source, partition in self.partitions.items()}
-        for source, partition in self.partitions.items():
-            # Where its progress is too long for the brokers, what it has in memory must end. What would not be read yet
-            # of a suspect one might be the suspect, and the care had no end. A queue's records are bounded by
-            # themselves.
-            suspicion = partition.suspicion
-            stays = partition.blocked or partition.closing or partition.kind.under is not None
-            stays = stays or (suspicion is not None and suspicion.stage is not Stage.FRESH)
-            if stays or partition.throughput.load <= shares[source]:
-                continue
-            # With nothing out it may have its one record, and sends it as soon as the pace, or its topic's limit,
-            # allows.
-            from_offset = NEVER if partition.in_flight == 0 else 0
-            if waiting.ready.at_rest(source):
-                from_offset = self._first_above_share(partition, shares[source])
-            if from_offset != NEVER and (entries := waiting.take_back_ready(partition, from_offset)):
-                self.machines.fetching.drop_and_fetch_again(partition, entries, now.steady_ms, NotFetched.SHARE)
-
-    def _first_above_share(self, partition: PartitionState, share: int) -> int:
-        """Return the offset from which on the waiting records of a partition are above its share: not its first one."""
-        records = self.machines.waiting.ready_or_behind(partition)
-        free_bytes = share - partition.throughput.load + sum(record.weight for record in records)
-        for number, record in enumerate(records):
-            free_bytes -= record.weight
-            if number and free_bytes < 0:
-                return record.offset
-        return NEVER
 
     # --- sent -------------------------------------------------------------------------------------------------------
 
@@ -556,7 +508,7 @@ class Lane:
         self.results.apply_result(result, now)
         if self.resets.moving or self.resets.owing:
             self.resets.committed(result, now)
-        self._look_at_room(now)  # the copies that Kafka takes now count in the room again
+        self.machines.room_maker.look_if_due(now)  # the copies that Kafka takes now count in the room again
         self._end_turn(now)  # records that were queued behind a dead letter may be delivered
 
     def member_refused(self) -> None:
@@ -588,9 +540,7 @@ class Lane:
         if what == SUSPECTS and self.suspects is not None:
             self.suspects.tick(now)
         elif what == ROOM:
-            if self.room.look(now):
-                self._make_room(now)
-            self.room.end_look(now)
+            self.machines.room_maker.look(now)
         elif what == NOTES:
             self.notes.read_missing()
         elif what == REFUSED:
@@ -621,7 +571,7 @@ class Lane:
             self.resets.turn(now)
         if self.queues is not None:
             self.queues.turn(now)
-            self._look_at_room(now)
+            self.machines.room_maker.look_if_due(now)
         if self.settling.in_force:
             self.settling.turn(now)
         self._dispatcher.dispatch(now)

@@ -35,7 +35,7 @@ from reconsume.sidecar.core.ports import Recall
 from reconsume.sidecar.core.progress import Bounds, Progress
 from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
-from reconsume.sidecar.core.room import Room
+from reconsume.sidecar.core.room import Room, RoomMaker
 from reconsume.sidecar.core.suspects import SuspectGate
 from reconsume.sidecar.core.waiting import WaitingRecords
 from reconsume.topics.durations import render_duration
@@ -48,6 +48,7 @@ class Machines(NamedTuple):
     agenda: Agenda
     waiting: WaitingRecords
     room: Room
+    room_maker: RoomMaker
     fetching: Fetching
     outbox: Outbox
     commits: Commits

@@ -25,15 +25,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.invariant import ensure
 from reconsume.sidecar.core.pace.pace import Pace
-from reconsume.sidecar.core.partition import PartitionState
+from reconsume.sidecar.core.partition import BEHIND, READY, PartitionState
 from reconsume.sidecar.core.reasons import NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition
+from reconsume.sidecar.core.suspicion import Stage
+
+if TYPE_CHECKING:
+    from reconsume.sidecar.core.fetching import Fetching
+    from reconsume.sidecar.core.pace.dispatcher import Dispatcher
+    from reconsume.sidecar.core.waiting import WaitingRecords
 
 REFUSED_SHARE = 2
 """One part in this many of the room, as much again, is for refused copies. The memory limit of a pod has room for it
@@ -264,6 +271,64 @@ class Room:
             self._shared is not None or not self.more_than_half or is_looked_at,
             "a lane that is more than half full is looked at",
         )
+
+
+class RoomMaker:
+    """Lets go of what waits in memory, where a partition has more than its share and others need the room."""
+
+    def __init__(
+        self,
+        room: Room,
+        waiting: WaitingRecords,
+        fetching: Fetching,
+        dispatcher: Dispatcher,
+        partitions: Mapping[Partition, PartitionState],
+    ) -> None:
+        self._room, self._waiting, self._fetching = room, waiting, fetching
+        self._dispatcher, self._partitions = dispatcher, partitions
+
+    def look_if_due(self, now: Now) -> None:
+        """Look at the lane, unless that was done a moment ago."""
+        if self._room.is_to_be_looked_at(now):
+            self.look(now)
+
+    def look(self, now: Now) -> None:
+        """See what each partition gets done, and make room if the lane is full of one that hangs."""
+        if self._room.look(now):
+            self._make_room(now)
+        self._room.end_look(now)
+
+    def _make_room(self, now: Now) -> None:
+        """Let go what waits of partitions that hold more than their share; it is fetched again."""
+        self._dispatcher.dispatch(now)  # what may go out is not let go: else it would be fetched, and let go, for ever
+        shares = {source: self._room.share_of(partition) for source, partition in self._partitions.items()}
+        for source, partition in self._partitions.items():
+            # Where its progress is too long for the brokers, what it has in memory must end. What would not be read yet
+            # of a suspect one might be the suspect, and the care had no end. A queue's records are bounded by
+            # themselves.
+            suspicion = partition.suspicion
+            stays = partition.blocked or partition.closing or partition.kind.under is not None
+            stays = stays or (suspicion is not None and suspicion.stage is not Stage.FRESH)
+            if stays or partition.throughput.load <= shares[source]:
+                continue
+            # With nothing out it may have its one record, and sends it as soon as the pace, or its topic's limit,
+            # allows.
+            from_offset = NEVER if partition.in_flight == 0 else 0
+            if self._waiting.ready.at_rest(source):
+                from_offset = _first_above_share(partition, shares[source])
+            if from_offset != NEVER and (entries := self._waiting.take_back_ready(partition, from_offset)):
+                self._fetching.drop_and_fetch_again(partition, entries, now.steady_ms, NotFetched.SHARE)
+
+
+def _first_above_share(partition: PartitionState, share: int) -> int:
+    """Return the offset from which on the waiting records of a partition are above its share: not its first one."""
+    records = list(partition.records(READY, BEHIND))
+    free_bytes = share - partition.throughput.load + sum(record.weight for record in records)
+    for number, record in enumerate(records):
+        free_bytes -= record.weight
+        if number and free_bytes < 0:
+            return record.offset
+    return NEVER
 
 
 def _is_held_in_memory(partition: PartitionState) -> bool:

@@ -229,10 +229,6 @@ class WaitingRecords:
         if self.keys is not None:
             self.keys.shed(record.source, {record.offset})
 
-    def ready_or_behind(self, partition: PartitionState) -> list[Record]:
-        """Return the records of a partition that are ready, or behind their key, by offset."""
-        return list(partition.records(READY, BEHIND))
-
     # --- questions --------------------------------------------------------------------------------------------------
 
     def behind_held(self, partition: PartitionState) -> set[int]:

@@ -37,7 +37,7 @@ In a partition that is released, or while the membership is in doubt, these reas
     refused                         | `Fetching.block`, for `results.py`
     held                            | `HoldGate.pauses`; `Fetching.admit` where what is held fills the span
     not-due, distance, done         | `Fetching.admit`, of the next record
-    memory, share                   | `Fetching.admit`, by `Room.limit_of`; `Lane._make_room` for a share
+    memory, share                   | `Fetching.admit`, by `Room.limit_of`; `RoomMaker` for a share
     no-leader, transaction          | nobody has paused it: Kafka gives nothing (`ages.py` asks every ten seconds)
 
 **The gates.** `first_closed` is asked by `Lane.send` for each record whose turn has come. The order of its key, its
@@ -49,14 +49,14 @@ it again, and `stopped_by` of its entry names the gate.
 **An example.** Partition 3 of `orders` has these entries, and its log ends at 90:
 
     68  OUT      at its first delivery: it does not wait
-    69  KEPT     stopped by `held`: deliberate, so it is `kept`
-    70  BEHIND   an earlier record of its key is retried in place: `order`, which nobody intends, so it is `oldest`
+    69  STOPPED  by `held`: an operator intends that, so it is `kept`
+    70  BEHIND   68 has the same key, and is not done: `order`, which nobody intends, so it is `oldest`
     71  READY    not looked at: an older record waits for a reason that nobody intends
-    72  is the offset to be read next; the partition is paused, because its part of the memory is full
+    72  is the offset to be read next. The partition is paused: what it holds in memory fills its part
 
-`Why.waits_of` returns `oldest` 70 for `order`, `kept` 69 for `held`, `unread` 72, and `not_fetched` `memory`. `/status`
-shows `not_delivered: order` and `not_fetched: memory`; the age is that of record 70. Once 70 is done, and nothing else
-is in memory but 69, offset 72 is the oldest: it is in the log, and waits for `unread`.
+`Why.waits_of` returns `oldest` 70 for `order`, `kept` 69 for `held`, `unread` 72, and `not_fetched` `held`. `/status`
+shows `not_delivered: order` and `not_fetched: held`; the age is that of record 70. Once 70 and 71 are done, what waits
+is 69 and, in the log, 72: both for an operator, so `/status` shows `held` twice, and the partition has no age.
 """
 
 from __future__ import annotations
