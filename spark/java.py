@@ -1,4 +1,4 @@
-"""The Java process behind PySpark: access to its classes, what it logs, and its end."""
+"""The Java process behind PySpark: access to its classes, and its end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import subprocess
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -27,10 +26,6 @@ BROKEN_CALL = "Exception while sending command."
 also raises."""
 CONNECTOR = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 """The class of the connector that Spark finds as the format `kafka`."""
-LOG_FILE = Path(__file__).with_name("log4j2.properties")
-"""What Java logs in the job's process: a task that was cut off says so in one line, and not in forty."""
-LOG_KINDS = ("properties", "xml", "yaml", "yml", "json", "jsn")
-"""The ends of names of configurations that Log4j finds in Spark's folder for them."""
 
 
 def silence_py4j_errors() -> None:
@@ -85,20 +80,6 @@ def submitted(environ: Mapping[str, str] = os.environ) -> bool:
     Then Java is the parent process, and spark-submit chooses the master.
     """
     return "PYSPARK_GATEWAY_PORT" in environ
-
-
-def log_options(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the option by which Java logs as LOG_FILE says; none where Spark's log is configured by others.
-
-    It comes before all Java options of the user and of Spark's configuration, and is overridden by them. Log4j reads
-    the newer name of the property, `log4j2.configurationFile`, first.
-    """
-    home = environ.get("SPARK_HOME")
-    folder = environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
-    is_configured = folder is not None and any((Path(folder) / f"log4j2.{kind}").is_file() for kind in LOG_KINDS)
-    if is_configured or "LOG4J_CONFIGURATION_FILE" in environ or not LOG_FILE.is_file():
-        return ()
-    return (f"-Dlog4j.configurationFile={LOG_FILE.as_uri()}",)
 
 
 def end_java(spark: SparkSession) -> None:

@@ -125,16 +125,16 @@ def connector_jars() -> list[Path]:
 
 
 @contextmanager
-def java_folder(*options: str) -> Iterator[None]:
+def java_folder() -> Iterator[None]:
     """Give the Java process that is started inside a temporary folder of its own, which goes with it.
 
     Spark's folders in it (blocks, jars) stay where Java is killed or runs out of memory, and Java does
     not read TMPDIR. A `spark.local.dir` of the user's comes before it, and so does `java.io.tmpdir` among the driver's
-    options. `options` are more options of Java, which are overridden in the same way.
+    options.
     """
     users = os.environ.get(JAVA_OPTIONS, "")
     with tempfile.TemporaryDirectory(prefix="reconsume-java-", ignore_cleanup_errors=True) as folder:
-        os.environ[JAVA_OPTIONS] = " ".join([*map(quoted, (f"-Djava.io.tmpdir={folder}", *options)), users])
+        os.environ[JAVA_OPTIONS] = f"{quoted(f'-Djava.io.tmpdir={folder}')} {users}"
         try:
             yield
         finally:

@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from reconsume.spark.errors import JobError, sentence_of
-from reconsume.spark.java import end_java, java_process, kafka_options, log_options, versions
+from reconsume.spark.java import end_java, java_process, kafka_options, versions
 from reconsume.spark.job.groups import FollowedGroups
 from reconsume.spark.job.kafka import Brokers
 from reconsume.spark.job.metrics import JobMetrics
@@ -63,7 +63,8 @@ def settings(spark_version: str, environ: Mapping[str, str] = os.environ) -> dic
     # A twentieth less CPU than G1 for each event. Java does not start with two collectors.
     chosen = any("GC" in environ.get(name, "") for name in GC_OF_USERS)
     return {
-        "spark.log.level": "ERROR",
+        # Each task of a batch that is cut off would log two stacks of 40 lines; why a query has ended, the job says.
+        "spark.log.level": "FATAL",
         # Java raises its limit of open files to the hard one.
         "spark.kafka.consumer.cache.capacity": str(kept_consumers(resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
         CHECKPOINTS_BY: plain_files(spark_version),
@@ -142,7 +143,7 @@ def _run(options: Run, master: str, properties: str, stop: StopSignal, stack: Ex
         port, end_server = metrics.serve(*options.metrics_listen)
         stack.callback(end_server)
         say(f"metrics at http://{options.metrics_listen[0]}:{port}/metrics")
-    stack.enter_context(java_folder(*log_options()))
+    stack.enter_context(java_folder())
     own = settings(pyspark.__version__)
     jars = [Path(jar) for jar in options.jars]
     spark = build("reconsume-view", jars=jars, master=master, options=own | dict(options.conf))
