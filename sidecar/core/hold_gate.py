@@ -99,21 +99,21 @@ class HoldGate:
         `decision`: the id of the decision whose rate keeps it back (`settling.py`); empty: a hold does. A record of a
         queue stays in the queue, for which its lane sees (AWAY).
         """
-        by, hold = NotDelivered.DECIDED, decision
+        by, ident = NotDelivered.DECIDED, decision
         if not decision:
-            found = self.hold_of(partition, record)
-            assert found is not None
-            by, hold = NotDelivered.HELD, found.id
+            hold = self.hold_of(partition, record)
+            assert hold is not None
+            by, ident = NotDelivered.HELD, hold.id
         entry = partition.offsets.entries[record.offset]
         if partition.kind.under is not None and not record.memory_only:
             self._fetching.drop_from_memory(partition, entry)
             self._waiting.shed_record(record)
         # Contract 10.4: its order within its key, or its tries in place, are known in memory alone.
         elif self._ordered or record.memory_only:
-            self._waiting.stop_record(partition, record, by, hold)
+            self._waiting.stop_record(partition, record, by, ident)
         else:
             # The offset is enough, as it is fetched again at the hold's end; days of payloads would not fit.
-            entry.stopped_by, entry.hold = by, hold
+            entry.stopped_by, entry.hold = by, ident
             self._fetching.drop_from_memory(partition, entry)
 
     # --- and go on --------------------------------------------------------------------------------------------------

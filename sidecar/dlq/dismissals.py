@@ -193,10 +193,10 @@ def _forget(writer: RecordWriter, names: Names, idents: Collection[str]) -> None
     writer.confirm("settlements of deleted letters are still there")
 
 
-def _settlement(state: RetryState, place: str, why: str, by: str) -> SettlementRecord:
+def _settlement(state: RetryState, position: str, why: str, by: str) -> SettlementRecord:
     """Return the decision that dismisses a letter, by a user's name."""
     nonce = secrets.token_hex(8)
-    return SettlementRecord(state.redrives, state.times, COMMIT, why, by, wall(), nonce, place, cycle=state.cycle)
+    return SettlementRecord(state.redrives, state.times, COMMIT, why, by, wall(), nonce, position, cycle=state.cycle)
 
 
 def event_of_settlement(retry_state: RetryState, record: SettlementRecord, group: str) -> Event:

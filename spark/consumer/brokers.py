@@ -121,8 +121,8 @@ class Lookup:
         Only with append times are the due records a prefix of a partition; where nothing waits, all are. The client
         needs the right to describe the topics' configuration.
         """
-        found = self._cluster.find(name for name in topics if self._levels.get(name, 1))
-        if wrong := sorted(name for name, topic in found.items() if topic.config.get(STAMP) != APPEND):
+        levels = self._cluster.find(name for name in topics if self._levels.get(name, 1))
+        if wrong := sorted(name for name, topic in levels.items() if topic.config.get(STAMP) != APPEND):
             raise LevelTopicError(
                 f"{STAMP} must be {APPEND}, and it is not for {', '.join(wrong)}: "
                 "what is due could not be told from what is not; `reconsume topics apply` mends it"

@@ -104,7 +104,7 @@ def _sizes(refusal: Refusal) -> list[int]:
     """Return the bytes of the entry's copies to the topic that refuses it."""
     topic = refusal.where.partition("[")[0]
     return [
-        sum(len(part or b"") for part in (copy.key, copy.value, *chain.from_iterable(copy.headers)))
+        sum(len(content or b"") for content in (copy.key, copy.value, *chain.from_iterable(copy.headers)))
         for copy in refusal.entry.writes
         if copy.topic == topic
     ]
