@@ -25,8 +25,10 @@ GRACE = 25.0
 READY = 90.0
 """Seconds that a roll-out waits for a new pod; then it goes on, as one does whose progress deadline is over."""
 LOOK = 1.0
+LIVE_WITHIN = 5.0
+"""Seconds, as `timeoutSeconds` of the liveness probe."""
 UNWELL = 30
-"""So many looks in a row at which /livez says 503, and the keeper restarts the container."""
+"""So many looks in a row at which /livez says 503, or nothing, and the keeper restarts the container."""
 
 
 class Pods(threading.Thread):
@@ -192,14 +194,18 @@ class Pods(threading.Thread):
             self._crashed(f"{pod.name} ended by itself with {pod.process.process.returncode}")
             self.start_again(pod)
         elif pod.unwell >= UNWELL:
-            self._crashed(f"{pod.name} was restarted: /livez said 503 for {UNWELL} looks")
-            pod.process.kill()
+            self._crashed(f"{pod.name} was restarted: /livez said 503 or nothing for {UNWELL} looks")
+            pod.process.abort()
             self.start_again(pod)
 
     def _unwell(self, pod: Pod) -> bool:
-        with suppress(OSError, http.client.HTTPException):
-            return pod.process.request("GET", "/livez", 1.0).status == 503
-        return False
+        """Whether /livez says so, or is not answered, as by a process of which no thread runs any more."""
+        if not (pod.wanted and pod.process.running and pod.begun):
+            return False
+        try:
+            return pod.process.request("GET", "/livez", LIVE_WITHIN).status == 503
+        except (OSError, http.client.HTTPException):
+            return True
 
     def _crashed(self, what: str) -> None:
         self.crashes.append(f"{self._journal.seconds:.1f} s: {what}")

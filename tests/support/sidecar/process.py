@@ -165,7 +165,7 @@ class SidecarProcess:
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
-            self.kill()
+            self.abort()
             raise AssertionError(f"the sidecar did not end within {seconds:g} s") from None
         return Exit(code, time.monotonic() - begin)
 
@@ -173,6 +173,14 @@ class SidecarProcess:
         """SIGKILL, and wait for the end."""
         self.signal(signal.SIGKILL)
         self.process.wait(60)
+
+    def abort(self) -> None:
+        """SIGABRT, and wait for the end: its log then has where each thread stood, though none of them could run."""
+        self.signal(signal.SIGABRT)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.kill()
 
     def pause(self) -> None:
         """SIGSTOP: it stands still, as under a long pause of its machine."""
