@@ -8,7 +8,7 @@ changes that (librdkafka#5301). Of the clients of a single node about one in fif
 In an outage a client says the same. So another client with the same properties is asked: while that hears nothing
 either, the cluster is away, and all clients come back with it. The threads that keep a consumer look; they replace a
 client that is cut off within the process. Other clients need no look: a producer that fails is replaced by its owner
-(`committer/replaceable_producer.py`, `group_policy/follower.py`), and so is the client that asks for topic ids.
+(`committer/replaceable_producer.py`, `group_policy/heartbeat.py`), and so is the client that asks for topic ids.
 """
 
 from __future__ import annotations
