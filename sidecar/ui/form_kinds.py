@@ -44,28 +44,51 @@ def kinds_of(site: Site, last_alarms: LastAlarms) -> list[FormKind]:
     shown = partial(page_after_hold, last_alarms)
     kinds = [
         FormKind(
-            "/dlq/redrive", "/dlq", partial(redrive_in, looks), scan, "/dlq/plan", agree_to_redrive, is_job=True,
+            "/dlq/redrive",
+            "/dlq",
+            partial(redrive_in, looks),
+            scan,
+            "/dlq/plan",
+            agree_to_redrive,
+            is_job=True,
             words={"verb": "redrive", "button": "Redrive", "input": "rate"},
         ),
         FormKind(
-            "/dlq/dismiss", "/dlq", partial(dismissal_in, looks), scan, "/dlq/dismissal", agree_to_dismissal,
-            renews=True, is_job=True, words={"verb": "dismiss", "button": "Dismiss for good", "input": "why"},
+            "/dlq/dismiss",
+            "/dlq",
+            partial(dismissal_in, looks),
+            scan,
+            "/dlq/dismissal",
+            agree_to_dismissal,
+            renews=True,
+            is_job=True,
+            words={"verb": "dismiss", "button": "Dismiss for good", "input": "why"},
         ),
         FormKind("/holds/begin", "/holds", partial(hold_in, looks), ask, next_page=partial(shown, "/holds")),
         FormKind("/holds/release", "/", partial(release_in, looks), ask, next_page=partial(shown, "/")),
-    ]  # fmt: skip
+    ]
     if not looks.settings.deliver.broadcast:
         kinds += [
             FormKind(
-                "/records/settle", "/records", partial(settlement_in, looks), scan, plan_path="/records/settle/plan",
-                next_page=page_of_decision, words={"verb": "settle", "button": "Settle"},
+                "/records/settle",
+                "/records",
+                partial(settlement_in, looks),
+                scan,
+                plan_path="/records/settle/plan",
+                next_page=page_of_decision,
+                words={"verb": "settle", "button": "Settle"},
             ),
             FormKind("/keys/settle", "/keys", partial(settlement_of_one, looks), scan, next_page=page_of_decision),
             FormKind(
-                "/records/reset", "/records", partial(reset_in, looks), ask, plan_path="/records/reset/plan",
-                next_page=page_of_reset, words={"verb": "move", "button": "Move it"},
+                "/records/reset",
+                "/records",
+                partial(reset_in, looks),
+                ask,
+                plan_path="/records/reset/plan",
+                next_page=page_of_reset,
+                words={"verb": "move", "button": "Move it"},
             ),
-        ]  # fmt: skip
+        ]
     return kinds
 
 
