@@ -62,7 +62,7 @@ class Questions:
         places = [Partition(topic, number) for number in range(self.kafka.sizes.get(topic, 0))]
         led = {place: place in self.kafka.logs and self.kafka.logs[place].led for place in places}
         leaders = {place.number: SimpleNamespace(leader=leader_of(place) if led[place] else -1) for place in places}
-        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=leaders, error=None)})
+        return SimpleNamespace(brokers=[0], topics={topic: SimpleNamespace(partitions=leaders, error=None)})
 
     def committed(self, places: Iterable[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """The group's offsets."""
