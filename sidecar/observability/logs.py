@@ -5,6 +5,10 @@ kind. It is given as `extra={"event": …}`, else it is the logger's last name. 
 In a sidecar of several groups `group` says whose line it is (`hints.PRESENT_GROUP`).
 Lines that repeat are counted, and summed up once a minute (`repeats.py`): an outage of Kafka makes thousands. A full
 pipe at stderr loses lines but never costs time, because a logging thread only hands its line over.
+
+A line may come amid another one of the same thread: the garbage collector runs wherever memory is taken, and what it
+ends may log (asyncio does so of a task whose error nobody has seen). No lock here is taken twice for that, or the
+thread, and then each that logs, would stand for ever.
 """
 
 from __future__ import annotations
@@ -52,10 +56,13 @@ class LineHandler(logging.Handler):
         self.setFormatter(formatter)
         self._repeats = Repeats(window)
         self._passing = Passing()
-        self._counting = threading.Lock()
+        self._counting = threading.RLock()
         """Held while one of the two is used: a line is counted on its own thread, a sum is made on the writer's."""
+        self._is_counting = False
+        """Whether the thread that has the lock is amid that."""
         self._stream = stream
-        self._lines: queue.Queue[str | None] = queue.Queue(QUEUE)
+        self._lines: queue.SimpleQueue[str | threading.Event | None] = queue.SimpleQueue()
+        """Lines, marks that `flush` waits for, and the end. Unlike `queue.Queue` it may be used amid its own `put`."""
         self._writer = threading.Thread(target=self._write, name="log-writer", daemon=True)
         self._writer.start()
 
@@ -63,37 +70,49 @@ class LineHandler(logging.Handler):
         if (group := PRESENT_GROUP.get()) is not None:
             record.group = group
         try:
-            with self._counting:
-                now = time.monotonic()
-                shown = not self._passing.passes(record, now) or _as_debug(record)
-                admitted = shown and self._repeats.admit(record, now)
-            if admitted:
+            now = time.monotonic()
+            if self._admits(record, now):
                 for line in self._sums(now, early=True) if getattr(record, "event", None) == LAST_EVENT else ():
-                    self._lines.put_nowait(line)
-                self._lines.put_nowait(self.format(record))
-        except queue.Full:
-            self.lost += 1
+                    self._hand_over(line)
+                self._hand_over(self.format(record))
         except Exception:  # noqa: BLE001 - as logging.Handler does: report a line that cannot be rendered
             self.handleError(record)
 
     def flush(self) -> None:
         """Wait until all lines so far are written, for a second at most: stderr may be a full pipe."""
-        deadline = time.monotonic() + FLUSH_WITHIN_S
-        while self._lines.unfinished_tasks and self._writer.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.005)
+        if self._writer.is_alive():
+            reached = threading.Event()
+            self._lines.put(reached)
+            reached.wait(FLUSH_WITHIN_S)
 
     def close(self) -> None:
         """Write the remaining lines and sums, and end the thread."""
         self.flush()
-        try:
-            for line in self._sums(time.monotonic(), early=True):
-                self._lines.put_nowait(line)
-            self._lines.put_nowait(None)
-        except queue.Full:
-            self.lost += 1  # a full pipe blocks the writer, which ends with the process
-        else:
+        for line in self._sums(time.monotonic(), early=True):
+            self._hand_over(line)
+        self._lines.put(None)
+        if self._lines.qsize() < QUEUE:  # else a full pipe blocks the writer, which ends with the process
             self._writer.join(FLUSH_WITHIN_S)
         super().close()
+
+    def _admits(self, record: logging.LogRecord, now: float) -> bool:
+        """Count a line; return whether it is written. One amid another of this thread is, and is not counted."""
+        with self._counting:
+            if self._is_counting:
+                return True
+            self._is_counting = True
+            try:
+                is_shown = not self._passing.passes(record, now) or _as_debug(record)
+                return is_shown and self._repeats.admit(record, now)
+            finally:
+                self._is_counting = False
+
+    def _hand_over(self, line: str) -> None:
+        """Have a line written, or lose it where too many wait."""
+        if self._lines.qsize() >= QUEUE:
+            self.lost += 1
+        else:
+            self._lines.put(line)
 
     def _write(self) -> None:
         """Write lines as they come, and the sums as they are due, until `close`."""
@@ -106,11 +125,12 @@ class LineHandler(logging.Handler):
                 line = self._lines.get(timeout=wait)
             except queue.Empty:
                 continue
-            if line is not None:
-                self._put([line])
-            self._lines.task_done()
             if line is None:
                 return
+            if isinstance(line, threading.Event):
+                line.set()
+            else:
+                self._put([line])
 
     def _put(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -128,7 +148,13 @@ class LineHandler(logging.Handler):
     def _sums(self, now: float, *, early: bool = False) -> list[str]:
         """Return the sums that are due, or all of them if `early`, rendered."""
         with self._counting:
-            due = list(self._repeats.sums(now, early=early))
+            if self._is_counting:
+                return []
+            self._is_counting = True
+            try:
+                due = list(self._repeats.sums(now, early=early))
+            finally:
+                self._is_counting = False
         lines = []
         for record in due:
             try:

@@ -64,6 +64,30 @@ def test_a_line_is_one_json_object_with_time_level_kind_and_message(start: Start
     }
 
 
+class LogsItself:
+    """What logs once more while its text is made, as a task does that the garbage collector ends at that moment."""
+
+    def __init__(self) -> None:
+        self.told = False
+
+    def __str__(self) -> str:
+        if not self.told:
+            self.told = True
+            logging.getLogger("reconsume.consumer").warning("amid another line")
+        return "the line"
+
+
+def test_a_line_that_comes_amid_another_one_of_its_thread_stops_nobody(start: Start) -> None:
+    """Each thread that logged stood for ever behind one that waited for itself."""
+    stream = io.StringIO()
+    handler = start(stream)
+    log = logging.getLogger("reconsume.consumer")
+    thread = threading.Thread(target=lambda: log.warning("%s", LogsItself()), daemon=True)
+    thread.start()
+    until(lambda: not thread.is_alive(), 5, "the line is taken")
+    assert {line["message"] for line in lines(stream, handler)} == {"amid another line", "the line"}
+
+
 def test_a_kind_may_have_its_own_name_and_fields(start: Start) -> None:
     stream = io.StringIO()
     handler = start(stream)
