@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from msgspec.structs import replace
+from starlette.responses import Response
 
 from reconsume.sidecar.clock import utc_ms, wall
 from reconsume.sidecar.dlq.dead_letters import DeadLetters, SearchResult, search_letters
@@ -28,6 +29,7 @@ from reconsume.sidecar.ui.operation_forms import Facts, FormKind, WantedOperatio
 from reconsume.sidecar.ui.overview import LastAlarms
 from reconsume.sidecar.ui.queries import Queries
 from reconsume.sidecar.ui.security import SignedForm
+from reconsume.sidecar.ui.templating import Renderer
 from reconsume.topics.decision_record import COMMIT
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.events import BY_REDRIVE
@@ -41,7 +43,8 @@ CONDITIONS = {"topic": "topic", "reason": "reason", "level": "level", "key": "ke
 def kinds_of(site: Site, last_alarms: LastAlarms) -> list[FormKind]:
     """Return the kinds of forms that the pages of a group have."""
     looks, ask, scan = site.looks, site.ask, site.scan
-    shown = partial(page_after_hold, last_alarms)
+    shown = partial(page_after_hold, site.render, last_alarms)
+    decision, reset = partial(page_of_decision, site.render), partial(page_of_reset, site.render)
     kinds = [
         FormKind(
             "/dlq/redrive",
@@ -75,17 +78,17 @@ def kinds_of(site: Site, last_alarms: LastAlarms) -> list[FormKind]:
                 partial(settlement_in, looks),
                 scan,
                 plan_path="/records/settle/plan",
-                next_page=page_of_decision,
+                next_page=decision,
                 words={"verb": "settle", "button": "Settle"},
             ),
-            FormKind("/keys/settle", "/keys", partial(settlement_of_one, looks), scan, next_page=page_of_decision),
+            FormKind("/keys/settle", "/keys", partial(settlement_of_one, looks), scan, next_page=decision),
             FormKind(
                 "/records/reset",
                 "/records",
                 partial(reset_in, looks),
                 ask,
                 plan_path="/records/reset/plan",
-                next_page=page_of_reset,
+                next_page=reset,
                 words={"verb": "move", "button": "Move it"},
             ),
         ]
@@ -179,9 +182,9 @@ def _settled(looks: Queries, request: SettleRequest) -> WantedOperation:
     )
 
 
-def page_of_decision(operation: SettleWaiting) -> str:
-    """Return the page that shows how far a decision is."""
-    return f"/records/settle/{operation.decision}"
+def page_of_decision(render: Renderer, operation: SettleWaiting) -> Response:
+    """Lead to the page that shows how far a decision is."""
+    return render.redirect(f"/records/settle/{operation.decision}")
 
 
 def reset_in(looks: Queries, form: SignedForm, at: int) -> WantedOperation:
@@ -202,9 +205,9 @@ def reset_in(looks: Queries, form: SignedForm, at: int) -> WantedOperation:
     return WantedOperation(MovePosition(PositionStore(settings.kafka, settings.names), settings, wanted), {})
 
 
-def page_of_reset(operation: MovePosition) -> str:
-    """Return the page that shows what became of a reset."""
-    return f"/records/reset/{operation.written.ident}"
+def page_of_reset(render: Renderer, operation: MovePosition) -> Response:
+    """Lead to the page that shows what became of a reset."""
+    return render.redirect(f"/records/reset/{operation.written.ident}")
 
 
 # --- holds -----------------------------------------------------------------------------------------------------------
@@ -238,8 +241,10 @@ def release_in(looks: Queries, form: SignedForm, _at: int) -> WantedOperation:
     return WantedOperation(ReleaseHolds(looks.hold_store, [form.fields.get("hold", "")], f"{form.actor.who}@ui"), {})
 
 
-def page_after_hold(last_alarms: LastAlarms, page: str, operation: BeginHold | ReleaseHolds) -> str:
-    """Return this page. The head of every page has the holds of now, before it asks for all alarms."""
+def page_after_hold(
+    render: Renderer, last_alarms: LastAlarms, page: str, operation: BeginHold | ReleaseHolds
+) -> Response:
+    """Lead to this page. The head of every page has the holds of now, before it asks for all alarms."""
     assert operation.written is not None
     last_alarms.change_holds(operation.written.state.holds.in_force(wall()).records)
-    return page
+    return render.redirect(page)

@@ -72,8 +72,9 @@ class FormKind:
     sent, which plans; empty: it is carried out at once.
 
     `read`: what a form asks for at a time (epoch ms). Raises BadFormError and RefusedError. `agree`: puts what the
-    second form adds into the operation, and returns it for the audit log. Raises BadFormError. `next_page`: what
-    follows when it is carried out. `renews`: whether it is planned again then.
+    second form adds into the operation, and returns it for the audit log. Raises BadFormError. `next_page`: leads to
+    what follows when it is carried out; not for a job, which has a page of its own. `renews`: whether it is planned
+    again then.
     """
 
     path: str
@@ -82,7 +83,7 @@ class FormKind:
     ask: ThreadQueries
     plan_path: str = ""
     agree: Callable[..., Facts] = agree_to_all
-    next_page: Callable[..., str] = lambda _operation: "/"
+    next_page: Callable[..., Response] | None = None
     renews: bool = False
     is_job: bool = False
     words: Mapping[str, str] = field(default_factory=dict)
@@ -233,7 +234,7 @@ class OperationForms:
         if kind.is_job:
             return self._render.redirect(f"{JOBS}/{self.begin_job(planned, form.fields).id}")
         await kind.ask(lambda: sound(lambda: self.carry_out(planned.wanted, form.actor, ENDED_WITHIN, AT_ONCE)))
-        return self._render.redirect(kind.next_page(planned.wanted.operation))
+        return self._next_page(kind, planned.wanted.operation)
 
     async def _do_at_once(self, request: Request, session: Session | None, kind: FormKind) -> Response:
         form = await read_signed(request, session)
@@ -243,7 +244,10 @@ class OperationForms:
             self.carry_out(wanted, form.actor, ENDED_WITHIN, AT_ONCE)
             return wanted.operation
 
-        return self._render.redirect(kind.next_page(await kind.ask(lambda: sound(done))))
+        return self._next_page(kind, await kind.ask(lambda: sound(done)))
+
+    def _next_page(self, kind: FormKind, operation: Operation) -> Response:
+        return self._render.redirect("/") if kind.next_page is None else kind.next_page(operation)
 
     async def show_job(self, request: Request, session: Session | None) -> Response:
         """Show the progress of a job, as a page or as the part of it that reloads."""
