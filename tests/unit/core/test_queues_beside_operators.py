@@ -40,7 +40,7 @@ class QueueRig(Rig):
 
     def __init__(self, *copies: RetryState, parks: bool = True) -> None:
         rules = replace(policy(ladder=(10_000,), queued=True, retries=2), parks=parks)
-        super().__init__(policy=rules, order="key")
+        super().__init__(policy=rules, order="key", queues=self)
         self.copies = [self._copy(offset, state) for offset, state in enumerate(copies)]
         self.asked: list[int] = []
         self.made: dict[str, DecisionRecord] = {}
