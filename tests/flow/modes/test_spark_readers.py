@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -89,9 +90,17 @@ def test_a_running_sidecar_that_finds_a_query_delivers_nothing_new_and_ends(
     service = start_service(lambda _: 200)
     sidecar = start_sidecar(group, service.url)
     instance = sidecar.status()["instance"]
-    produce(group.bootstrap, group.names.policy, [Out(None, instance_key(instance), partition=0)])
-    query = claims(gated=True)
-    query.hold()
+
+    def begun() -> Claim | None:
+        produce(group.bootstrap, group.names.policy, [Out(None, instance_key(instance), partition=0)])
+        query = claims(gated=True)
+        with suppress(RetriesOwnedError):  # the sidecar has just sent another heartbeat
+            query.hold()
+            return query
+        return None
+
+    query = until(begun, 30, "a query begins while nobody has heard of the sidecar")
+    assert query is not None
     assert sidecar.wait(90.0).code == 1
     assert "retries-owned" in sidecar.log()
     query.hold()
