@@ -102,7 +102,8 @@ class BatchPush:
             self._cancel([(record, reply)])
             return
         part, limits = self._render.part(record), self._limits
-        forming = self._forming_of(record.main_topic)
+        # As `main_topic` says, which most records need not be asked for.
+        forming = self._forming_of(record.source.topic if record.retry_state is None else record.main_topic)
         if forming.batch.records and forming.batch.size + len(part) > limits.max_bytes:
             self._close_batch(forming)
         batch = forming.batch
