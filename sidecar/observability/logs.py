@@ -18,7 +18,8 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -97,15 +98,21 @@ class LineHandler(logging.Handler):
 
     def _admits(self, record: logging.LogRecord, now: float) -> bool:
         """Count a line; return whether it is written. One amid another of this thread is, and is not counted."""
-        with self._counting:
-            if self._is_counting:
+        with self._counts() as is_free:
+            if not is_free:
                 return True
-            self._is_counting = True
+            is_shown = not self._passing.passes(record, now) or _as_debug(record)
+            return is_shown and self._repeats.admit(record, now)
+
+    @contextmanager
+    def _counts(self) -> Iterator[bool]:
+        """Have the counts to oneself. Yields False where this thread has them already, amid another line."""
+        with self._counting:
+            is_free, self._is_counting = not self._is_counting, True
             try:
-                is_shown = not self._passing.passes(record, now) or _as_debug(record)
-                return is_shown and self._repeats.admit(record, now)
+                yield is_free
             finally:
-                self._is_counting = False
+                self._is_counting = not is_free
 
     def _hand_over(self, line: str) -> None:
         """Have a line written, or lose it where too many wait."""
@@ -142,19 +149,13 @@ class LineHandler(logging.Handler):
                 self.lost += 1
 
     def _until_sums(self) -> float | None:
-        with self._counting:
+        with self._counts():
             return self._repeats.next_sum(time.monotonic())
 
     def _sums(self, now: float, *, early: bool = False) -> list[str]:
         """Return the sums that are due, or all of them if `early`, rendered."""
-        with self._counting:
-            if self._is_counting:
-                return []
-            self._is_counting = True
-            try:
-                due = list(self._repeats.sums(now, early=early))
-            finally:
-                self._is_counting = False
+        with self._counts() as is_free:
+            due = list(self._repeats.sums(now, early=early)) if is_free else []
         lines = []
         for record in due:
             try:
