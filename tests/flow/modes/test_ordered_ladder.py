@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import time
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -154,7 +155,7 @@ def test_while_a_queue_is_missing_only_the_keys_that_fail_wait(
     new_group: FreshGroup, start_service: StartService, start_sidecar: StartSidecar, wide: int
 ) -> None:
     """A key that fails waits in memory, named; all others go on. Once the topic is created the process restarts, and
-    the key goes on, with its count. With two partitions the topic is there, and too narrow."""
+    the key goes on within 15 s, with its count. With two partitions the topic is there, and too narrow."""
     group = replace(new_group(), delays=(), queued=True)
     create_group(group, wide, leave_out=group.queues)
     if wide > 1:
@@ -177,7 +178,9 @@ def test_while_a_queue_is_missing_only_the_keys_that_fail_wait(
         add_partitions(group.bootstrap, group.queues[0], wide)
     else:
         create_group(group, 1, leave_out=[topic for topic in _all(group) if topic not in group.queues])
+    created = time.monotonic()
     sidecar.until(lambda: len(service.ledger.taken()) == len(free) + 2, 40, "the failing key goes on")
+    assert time.monotonic() - created < 15 + 10, "what waits for its turn and for its delay"
     assert [d.times for d in service.ledger.of(ids[0])] == [0, 1]
     sidecar.until(lambda: len(sidecar.status()["restarted_in_place"]) == 1, 30, "it has restarted")
     sidecar.wait_ready()
