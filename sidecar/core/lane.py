@@ -15,6 +15,7 @@ rates, shares and the pace have agreed before (`order.py`, `pace/`). `why.py` sa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
 from reconsume.sidecar.core.agenda import Agenda
@@ -65,6 +66,7 @@ from reconsume.topics.position_ranges import PartitionResets, Resets
 from reconsume.topics.tags import TagFilter
 from reconsume.topics.transitions import Forward, Wait, after_wait, by_reset
 
+NOTHING_LEFT: Mapping[Partition, int] = MappingProxyType({})
 PACE = "pace"
 """The name of the next tick of the pace, or of a rate, in the agenda."""
 
@@ -77,7 +79,8 @@ class LaneOptions(NamedTuple):
     time for each key or each partition; None: no order. `wanted`: the filter of the records to deliver; None: all.
     `bounds`: how far a partition may go beyond its first open record. `proves_room`: nothing is delivered before the
     brokers have taken the longest metadata that progress may need. `weight`: its part of the deliveries in proportion
-    to the other lane, while records of both wait.
+    to the other lane, while records of both wait. `left`: the partitions that this process gave up without the clean
+    mark before it restarted in place (`SuspectGate.left_unclean`).
     """
 
     room: int
@@ -87,6 +90,7 @@ class LaneOptions(NamedTuple):
     weight: int = 1
     proves_room: bool = False
     shared: SharedRoom | None = None
+    left: Mapping[Partition, int] = NOTHING_LEFT
 
 
 class Lane:
@@ -113,7 +117,7 @@ class Lane:
         )
         suspects = None
         if policy.max_deaths is not None:  # contract 1.10: without it a crash says nothing of a record
-            suspects = SuspectGate(machines, dispatcher, decisions, ports.notice)
+            suspects = SuspectGate(machines, dispatcher, decisions, ports.notice, options.left)
         self.suspects = suspects
         self.ownership = Ownership(machines, waits, options.bounds, suspects, ports.recall, self._partitions_dropped)
         if has_queues:

@@ -31,7 +31,8 @@ A lane asks the gate only for partitions with a suspicion, so that it costs noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.partition import KEPT, PartitionState
 from reconsume.sidecar.core.ports import Notice
 from reconsume.sidecar.core.progress import Progress
+from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.reasons import NotDelivered, NotFetched
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.suspicion import IDLE_MS, Reach, Stage, Step, Suspicion, exact_suspicion, suspicion_of
@@ -67,17 +69,24 @@ class SuspectGate:
     one away.
     """
 
-    def __init__(self, machines: Machines, dispatcher: Dispatcher, decisions: Decisions, notice: Notice) -> None:
+    def __init__(
+        self,
+        machines: Machines,
+        dispatcher: Dispatcher,
+        decisions: Decisions,
+        notice: Notice,
+        left: Mapping[Partition, int],
+    ) -> None:
+        """`left`: what `left_unclean` returned before this process restarted in place."""
         self._partitions, self._waiting, self._commits = machines.partitions, machines.waiting, machines.commits
         self._room, self._agenda = machines.room, machines.agenda
         self._dispatcher, self._file = dispatcher, dispatcher.single_file
         self._decisions, self._notice = decisions, notice
         self._full_at_ms = -NEVER
         """The steady time (ms) at which the lane was last seen without room for more records."""
-        self._former: dict[Partition, int] = {}
-        """The hash of the progress that this process committed last, by partition that it gave up. If a partition
-        returns with the same progress, no owner has crashed, because this process is alive. The progress itself is not
-        kept: with many done offsets it takes a megabyte."""
+        self._left = dict(left)
+        """The digest of the progress that this process has in Kafka, by partition given up without that mark. If one
+        returns with the same progress, no owner has crashed, because this process is alive."""
 
     @property
     def _most(self) -> int:
@@ -88,7 +97,8 @@ class SuspectGate:
 
     def granted(self, partition: PartitionState, progress: Progress) -> None:
         """Suspect an assigned partition by the progress that its last owner left."""
-        died = progress.ours and not progress.clean and self._former.pop(partition.source, None) != hash(progress)
+        left = self._left.pop(partition.source, None)
+        died = progress.ours and not progress.clean and left != _digest(partition.source, progress)
         if died:
             self._notice("taken-up", partition.source, progress.deaths + 1, progress.next)
         suspicion = suspicion_of(progress, progress.deaths + died, self._most, self._dispatcher.most_records, died=died)
@@ -118,10 +128,15 @@ class SuspectGate:
 
     def dropped(self, partition: PartitionState) -> None:
         """Forget a partition that is gone, except for its last committed progress."""
-        self._former[partition.source] = hash(partition.commit.progress)
+        if not partition.commit.progress.clean:
+            self._left[partition.source] = _digest(partition.source, partition.commit.progress)
         if partition.source in self._file.sources:
             self._check_soon()
         self._file.drop(partition.source)
+
+    def left_unclean(self) -> Mapping[Partition, int]:
+        """Return what a restart in place must take along: Kafka did not take the last commits of these partitions."""
+        return self._left
 
     def log_ended(self, partition: PartitionState, now: Now) -> None:
         """Note that the log of a partition has no more records: from now on time can clear it."""
@@ -453,6 +468,11 @@ class SuspectGate:
             if source in self._file.sources:
                 stage = None if partition.suspicion is None else partition.suspicion.stage
                 ensure(stage is Stage.SINGLE, f"{source} goes in single file at stage {stage}")
+
+
+def _digest(source: Partition, progress: Progress) -> int:
+    """Return the same number for the same progress, in whatever process."""
+    return zlib.crc32(f"{progress.next} {encode(source, progress)}".encode())
 
 
 def _was_refused(partition: PartitionState, suspicion: Suspicion) -> bool:

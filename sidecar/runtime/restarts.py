@@ -13,8 +13,9 @@ same pid, arguments and environment, and no memory of what was read. States of a
     due       | the process drains, then restarts or ends      | ends with `USED_UP`: `MOST` restarts within `WITHIN`
 
 Invariants: one restart answers all that was asked so far; a reason leads to one restart for each incarnation of a topic
-within `WITHIN`; what the process knows of its restarts travels in the environment variable `VARIABLE`, and nowhere
-else. Listening sockets stay open, so that callers wait instead of being refused (`http/listeners.py`).
+within `WITHIN`; what the process knows of its restarts, and which partitions it gave up before Kafka took their last
+commits, travels in the environment variable `VARIABLE`, and nowhere else. Listening sockets stay open, so that callers
+wait instead of being refused (`http/listeners.py`).
 
 `ask` is called on any thread; all else on the event loop's, which is the main thread.
 """
@@ -27,11 +28,13 @@ import random
 import sys
 import threading
 import time
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
+from itertools import islice
 from typing import NoReturn
 
 import msgspec
 
+from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.listeners import RestartCause, RestartReason
 
 VARIABLE = "SIDECAR_RESTARTS"
@@ -49,6 +52,9 @@ BROKEN_DRAIN = 4.0
 promised; a group that was left by its only member waits 3 s for others before it takes one again."""
 UNREAD_FOR = 45.0
 """Seconds before a restart for which a deaf client may have read nothing: 30 until that is noticed, and the drain."""
+MOST_LEFT = 100
+"""Partitions of one consumer group in the environment, whose variables have at most 128 KiB. Of others one
+crash too many is counted."""
 LEAVE_WITHIN = 2.0
 """Seconds to leave the group in. A member that only disappears delays the group by its session timeout."""
 
@@ -64,10 +70,14 @@ class RestartedInPlace(msgspec.Struct, frozen=True):
 
 
 class RestartHistory(msgspec.Struct):
-    """What travels: the restarts of the last `WITHIN` seconds, and how many there were in all, by reason."""
+    """What travels: the restarts of the last `WITHIN` seconds, and how many there were in all, by reason.
+
+    `left`: the partitions that were given up without the clean mark, by consumer group (`SuspectGate.left_unclean`).
+    """
 
     recent: list[RestartedInPlace] = []
     totals: dict[str, int] = {}
+    left: dict[str, list[tuple[str, int, int]]] = {}
 
 
 class Restarts:
@@ -123,6 +133,10 @@ class Restarts:
         """Return since when (epoch ms) the process before may not have read what was written; None at other starts."""
         return round((self._history.recent[-1].at - UNREAD_FOR) * 1000) if self._history.recent else None
 
+    def left_by(self, group: str) -> Mapping[Partition, int]:
+        """Return the partitions of a consumer group that the process before gave up without the clean mark."""
+        return {Partition(topic, number): digest for topic, number, digest in self._history.left.get(group, ())}
+
     def totals(self) -> dict[str, int]:
         """Return how often this process has restarted in place, by reason, with all reasons."""
         return dict.fromkeys(map(str, RestartReason), 0) | self._history.totals
@@ -131,8 +145,11 @@ class Restarts:
         """Return `restarted_in_place` of `/status`."""
         return [{"at": round(restart.at * 1000), "reason": restart.reason} for restart in self.recent()]
 
-    def note(self, environ: MutableMapping[str, str]) -> None:
-        """Log the restart that follows, and put what the next process must know into its environment."""
+    def note(self, environ: MutableMapping[str, str], left: Mapping[str, Mapping[Partition, int]]) -> None:
+        """Log the restart that follows, and put what the next process must know into its environment.
+
+        `left`: by consumer group, the partitions that were given up without the clean mark.
+        """
         with self._lock:
             answered = sorted(self._causes)
             reason = str(next(iter(self._causes.values())).reason)
@@ -141,7 +158,12 @@ class Restarts:
         _LOG.warning("the process restarts in place: %s of %s", reason, ", ".join(topics), extra=extra)
         recent = [*self.recent(), RestartedInPlace(time.time(), reason, answered)]
         totals = {**self.totals(), reason: self.totals()[reason] + 1}
-        environ[VARIABLE] = msgspec.json.encode(RestartHistory(recent, totals)).decode()
+        partitions = {
+            group: [(one.topic, one.number, digest) for one, digest in islice(digests.items(), MOST_LEFT)]
+            for group, digests in left.items()
+            if digests
+        }
+        environ[VARIABLE] = msgspec.json.encode(RestartHistory(recent, totals, partitions)).decode()
 
 
 def become_new() -> NoReturn:

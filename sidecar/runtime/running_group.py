@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -177,7 +177,12 @@ class RunningGroup:
 
     def _lane_specs(self, rooms: Mapping[str, SharedRoom]) -> list[LaneSpec]:
         specs = build_lane_specs(self.settings, self._restarts.unread_since_ms())
-        return [replace(spec, terms=spec.terms._replace(shared=rooms.get(spec.name))) for spec in specs]
+        return [
+            replace(
+                spec, terms=spec.terms._replace(shared=rooms.get(spec.name), left=self._restarts.left_by(spec.group))
+            )
+            for spec in specs
+        ]
 
     def api(self) -> GroupApi:
         """Return what it adds to the API of the process."""
@@ -246,6 +251,12 @@ class RunningGroup:
             _LOG.error(text, NEEDED, NEEDED, extra={"event": "metadata-too-short"})
             return os.EX_CONFIG
         return None
+
+    def left_unclean(self) -> Iterator[tuple[str, Mapping[Partition, int]]]:
+        """Yield each consumer group of its lanes, with the partitions whose last commits Kafka did not take."""
+        for runner in self._runners:
+            if runner.lane.suspects is not None:
+                yield runner.plan.group, runner.lane.suspects.left_unclean()
 
     def log_sums(self) -> None:
         """Log what was counted since the last sums."""

@@ -28,6 +28,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from reconsume.sidecar.api.app import Status
+from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.core.room import SharedRoom
 from reconsume.sidecar.hints import PRESENT_GROUP
 from reconsume.sidecar.http.listeners import close_unclaimed
@@ -155,6 +156,10 @@ class Sidecar:
         listeners = [server.keep_listener() for server in self._servers]
         await self._end(0)
         return listeners
+
+    def left_unclean(self) -> dict[str, Mapping[Partition, int]]:
+        """Return the partitions whose last commits Kafka did not take, by consumer group."""
+        return {name: left for member in self._members for name, left in member.group.left_unclean()}
 
     async def stop(self) -> None:
         """Drain, then close what is left, in CLOSED_WITHIN seconds at most."""

@@ -96,6 +96,7 @@ UI = "tests/ui/"
 PROXIED = (
     "tests/flow/faults/test_sidecar_killed.py",
     "tests/flow/faults/test_commit_unknown.py",
+    "tests/flow/faults/test_restart_uncommitted.py",
     "tests/flow/lifecycle/test_drain_in_rebalance.py",
     "tests/flow/modes/test_relay_killed.py",
     "tests/flow/modes/test_relay_posts.py",
