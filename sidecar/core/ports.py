@@ -108,8 +108,9 @@ class Delivery(Protocol):
 
     One serves both lanes. It is made and called on the event loop."""
 
-    durations: Histogram
-    """Seconds that deliveries took, only of those that were sent."""
+    @property
+    def durations(self) -> Histogram:
+        """Seconds that deliveries took, only of those that were sent."""
 
     def __call__(self, record: Record, reply: Reply) -> None:
         """Start one delivery; give its outcome to `reply` later. Must not raise for what the service does."""

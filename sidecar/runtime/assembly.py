@@ -173,8 +173,8 @@ def build_push(settings: Settings, dispatcher: Dispatcher, access: Access, outpu
     """
     deliver, terms = settings.deliver, push_settings_of(settings, access, outputs)
     push = Push(target_of("deliver.url", deliver.url or "", deliver), terms, now, access)
-    push.meter = dispatcher
-    dispatcher.refusals = Refusals(push.sent, log_refused)
+    push.responses.meter = dispatcher
+    dispatcher.refusals = Refusals(push.responses.sent, log_refused)
     return push
 
 

@@ -17,6 +17,7 @@ from functools import partial
 
 import msgspec
 
+from reconsume.sidecar.core.counters import Histogram
 from reconsume.sidecar.core.outcome import CANCELLED, WITHDRAWN, NotSent, Outcome
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.pace import State
@@ -30,7 +31,9 @@ from reconsume.sidecar.delivery.push.batch_request import (
     may_be_one_record,
 )
 from reconsume.sidecar.delivery.push.batch_verdicts import read_batch_answer
-from reconsume.sidecar.delivery.push.pool import Push
+from reconsume.sidecar.delivery.push.deaths import DeathWatch
+from reconsume.sidecar.delivery.push.odd_verdicts import OddVerdicts
+from reconsume.sidecar.delivery.push.pool import Push, RequestForm
 from reconsume.sidecar.delivery.push.request import RenderBatch
 from reconsume.sidecar.delivery.push.response_reader import Judged
 from reconsume.sidecar.delivery.push.topic_call import USUAL, TopicCall, TopicCalls
@@ -74,14 +77,13 @@ class BatchPush:
         calls: TopicCalls | None = None,
     ) -> None:
         """`calls`: what main topics have of their own, as `push` has it too."""
-        self.durations = push.durations
-        """Seconds from a request to its answer: one value for each batch that was sent."""
-        self.odd_verdicts = push.odd_verdicts
-        self.deaths = push.deaths
-        push.render = lambda batch: render(batch.parts, batch.call)
-        push.topic_of = lambda batch: batch.records[0].main_topic
-        push.kind_of = lambda batch: (batch.call.path, len(batch.records).bit_length())
-        push.count_records = lambda batch: len(batch.records)
+        push.form = RequestForm(
+            lambda batch: render(batch.parts, batch.call),
+            topic_of=lambda batch: batch.records[0].main_topic,
+            kind_of=lambda batch: (batch.call.path, len(batch.records).bit_length()),
+            count_records=lambda batch: len(batch.records),
+            set_timeout=render.set_timeout,
+        )
         self._push, self._render, self._limits, self._dispatcher, self._clock = push, render, limits, dispatcher, clock
         self._loop = asyncio.get_running_loop()
         self._empty = render.empty
@@ -95,6 +97,21 @@ class BatchPush:
         """Requests in flight of the topics that may have only so many."""
         self._looking = False
         self._closed = False
+
+    @property
+    def durations(self) -> Histogram:
+        """Seconds from a request to its answer: one value for each batch that was sent."""
+        return self._push.durations
+
+    @property
+    def odd_verdicts(self) -> OddVerdicts:
+        """The responses that look like a verdict and are none."""
+        return self._push.odd_verdicts
+
+    @property
+    def deaths(self) -> DeathWatch:
+        """What watches for the death of the service."""
+        return self._push.deaths
 
     def __call__(self, record: Record, reply: Reply) -> None:
         """Gather one record; `reply` gets its outcome later, exactly once."""
@@ -123,7 +140,6 @@ class BatchPush:
     def set_limits(self, timeout_ms: int, requests: int) -> None:
         """Set the timeout (ms) of requests that begin from now on, and how many may be in flight."""
         self._push.set_timeout(timeout_ms)
-        self._render.set_timeout(timeout_ms)
         self._limits = msgspec.structs.replace(self._limits, requests=requests)
         if not self._looking:  # what waits may go now, and the requests that are out may hang
             self._look_later()

@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def status(self) -> int:
-        """The status of the last response, 0 if there was none, where it is read of each (`delivery_log.py`)."""
+        """The status of the last response, 0 if there was none, where it is read of each (`responses.py`)."""
         return self._reading.status
 
     @property

@@ -14,7 +14,7 @@ from reconsume.sidecar.core.outcome import COMMITTED, CONNECTION_LOST, Cancelled
 from reconsume.sidecar.core.pace.pace import Pace
 from reconsume.sidecar.core.record import Now
 from reconsume.sidecar.delivery.push.access import Access
-from reconsume.sidecar.delivery.push.pool import Push
+from reconsume.sidecar.delivery.push.pool import Push, RequestForm
 from reconsume.sidecar.delivery.push.settings import PushSettings
 from reconsume.sidecar.delivery.push.target import Target
 from reconsume.sidecar.delivery.verdict import VerdictHeaders, VerdictRules
@@ -55,7 +55,7 @@ class HealthCheck:
         settings = PushSettings("", timeout, connect_timeout_ms=timeout, verdict_bodies=False)
         self._request = f"GET {target.path} HTTP/1.1\r\nHost: {target.authority}\r\nAccept: */*\r\n\r\n".encode("ascii")
         self._push = Push(target, settings, clock, access)
-        self._push.render = lambda _question: self._request
+        self._push.form = RequestForm(lambda _question: self._request)
 
     @property
     def connections(self) -> int:

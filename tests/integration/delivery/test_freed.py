@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from reconsume.sidecar.core.outcome import Failed, NotSent, Outcome
+from reconsume.sidecar.core.outcome import Died, Failed, NotSent, Outcome
 from reconsume.sidecar.core.record import Now, Record
 from reconsume.sidecar.delivery.push import Push, PushSettings, parse_target
 from reconsume.sidecar.delivery.push.batch import BatchPush
@@ -105,7 +105,7 @@ def test_a_fault_of_the_service_keeps_no_request(fault: str, tmp_path: Path) -> 
         with nothing_left(LEFT_MIB):
             for _ in range(TIMES // scene.at_once):
                 outcomes = await deliver(push, scene.at_once)
-                assert all(isinstance(outcome, NotSent | Failed) for outcome in outcomes), outcomes
+                assert all(isinstance(outcome, NotSent | Failed | Died) for outcome in outcomes), outcomes
                 scene.forget()
         push.close()
         await settled(lambda: push.connections == 0)

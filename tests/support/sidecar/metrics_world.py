@@ -20,7 +20,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.ports import NoDelivery, Ports, Reply
 from reconsume.sidecar.core.progress import Progress
 from reconsume.sidecar.core.record import Now, Partition, Record
-from reconsume.sidecar.delivery.push.pool import DURATION_BOUNDS
+from reconsume.sidecar.delivery.push.responses import DURATION_BOUNDS
 from reconsume.sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
 from reconsume.sidecar.observability.metrics import scraper
 from reconsume.sidecar.release import Release
