@@ -71,7 +71,7 @@ class PullCalls:
             return problem(503, "As many callers wait as may; receive again.", {"retry-after": "1"})
         gone = asyncio.ensure_future(_hang_up(request))
         try:
-            async with self._leases.turn(wait / 1000, gone):
+            async with self._leases.wait_for_records(wait / 1000, gone):
                 # A lease for a caller that has hung up would only expire, and count as a failure.
                 received = [] if gone.done() else self._leases.receive(most, invisible)
         finally:

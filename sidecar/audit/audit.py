@@ -105,7 +105,7 @@ def survey_of(settings: Settings, cluster: Cluster, there: Iterable[str]) -> Sur
     absent = [kind for kind in (Kind.EVENTS, Kind.READY, Kind.DLQ) if kind not in own]
     if absent:
         raise ContractError(f"the group has no {' and no '.join(absent)} topic; `{hint('topics apply')}` makes them")
-    topics = cluster.find(name for topics in own.values() for name in topics)
+    topics = cluster.find_topics(name for topics in own.values() for name in topics)
     return Survey(own, topics, settings.deliver.mode == "relay")
 
 

@@ -60,7 +60,7 @@ def main_topics(cluster: Cluster, settings: Settings) -> list[Source]:
     """Return the main topics as they are. Raises ContractError if one is missing."""
     from reconsume.sidecar.kafka.admin.descriptions import source_of
 
-    mains = cluster.find(settings.topic_names)
+    mains = cluster.find_topics(settings.topic_names)
     if absent := [name for name in settings.topic_names if name not in mains]:
         there = cluster.topic_names()
         questions = {name: suggestion(name, there) for name in absent}

@@ -349,7 +349,7 @@ def expect_levels(settings: Settings) -> None:
     from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     needed = levels_of(settings) | queues_of(settings)
-    missing = needed - Cluster(settings.kafka).find(needed).keys()
+    missing = needed - Cluster(settings.kafka).find_topics(needed).keys()
     if missing:
         kind, names = "queue" if settings.queued else "level", ", ".join(sorted(missing))
         raise ContractError(f"{kind} topics are {ABSENT}: {names}; create them first: {mend_levels(settings)}")

@@ -334,7 +334,7 @@ def look(options: Options) -> tuple[Cluster, Settings, list[Step]]:
     settings = settings_for_kafka(options)
     cluster = Cluster(settings.kafka)
     specs = specs_of(settings, main_topics(cluster, settings))
-    topics, servers = cluster.find(spec.name for spec in specs), settings.kafka["bootstrap.servers"]
+    topics, servers = cluster.find_topics(spec.name for spec in specs), settings.kafka["bootstrap.servers"]
     return cluster, settings, [Step(spec, topics.get(spec.name), servers) for spec in specs]
 
 

@@ -88,13 +88,13 @@ class AllPartitions(Assignment):
         if self._leave_by is not None or time.monotonic() < self._look_at:
             return
         try:
-            self._look(consumer)
+            self._look_at_partitions(consumer)
         except KafkaException as failure:
             text, extra = "cannot list the partitions of the topics: %s", {"event": "topics-unlisted"}
             _LOG.warning(text, failure, extra=extra)
         self._look_at = time.monotonic() + (LOOK_EVERY if self.placed else FIRST_LOOK_EVERY)
 
-    def _look(self, consumer: Consumer) -> None:
+    def _look_at_partitions(self, consumer: Consumer) -> None:
         # The first look decides: partitions that exist then start at their end, later ones at their beginning. One
         # whose leader did not answer starts at the time of that look, and keeps no other from starting.
         listed = named_topics(consumer, self.topics, ANSWER_WITHIN_S)
@@ -113,10 +113,10 @@ class AllPartitions(Assignment):
         self._denied &= listed.denied
         new = [source for source in sorted(present) if source not in self.owned_partitions]
         if new:
-            self._take(consumer, new, self._first)
+            self._take_partitions(consumer, new, self._first)
         self._started_at = self._started_at or wall()
 
-    def _take(self, consumer: Consumer, new: Sequence[Partition], first: Collection[Partition]) -> None:
+    def _take_partitions(self, consumer: Consumer, new: Sequence[Partition], first: Collection[Partition]) -> None:
         unknown = [source for source in new if source not in self.kept]
         late, self._started_at = self._started_at, self._started_at or wall()
         begins = {source: _begin(late) if source in first else OFFSET_BEGINNING for source in unknown}
@@ -127,7 +127,7 @@ class AllPartitions(Assignment):
             self.client.give(consumer, starts)
         for source in known:
             self.owned_partitions[source] = OwnedPartition(source, WantedFetch(next(self._epochs)))
-        self._begin(starts)
+        self._begin_partitions(starts)
 
     def _offsets(self, consumer: Consumer, begins: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return the offsets where these partitions begin, whose leader answers."""

@@ -45,7 +45,7 @@ def produce(
     BrokerError if the broker does not take the record.
     """
     cluster = Cluster(kafka, CLIENT)
-    if not cluster.find([topic]):
+    if not cluster.find_topics([topic]):
         question = suggestion(topic, cluster.topic_names())
         raise ContractError(f"there is no topic {topic}" + (f"; {question}" if question else ""))
     faults: list[str] = []

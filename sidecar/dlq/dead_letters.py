@@ -192,7 +192,7 @@ class DeadLetters:
         Partitions without a leader are left out and named, if there is somebody to say it to. Unless it must be
         `whole`: then such a partition is a BrokerError.
         """
-        topics = self.cluster.find(self.topics)
+        topics = self.cluster.find_topics(self.topics)
         if missing := sorted(set(self.topics) - set(topics)):
             raise ContractError(absent(missing))
         left_out = [] if whole or self._say is None else unled_partitions(topics.values())

@@ -176,7 +176,7 @@ class KeyOrders:
         self._letters, policy = letters, letters.policy
         is_kept = letters.is_queued()
         self.topics = tuple(policy.names.queues_of(policy.topics)) if is_kept else ()
-        topics = letters.cluster.find((*self.topics, *policy.topics)) if is_kept else {}
+        topics = letters.cluster.find_topics((*self.topics, *policy.topics)) if is_kept else {}
         if missing := sorted(set(self.topics) - topics.keys()):
             raise ContractError(absent(missing))
         self._partitions = frozenset(partition for topic in topics.values() for partition in topic.all_partitions)

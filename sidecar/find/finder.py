@@ -499,7 +499,7 @@ class Search:
         try:
             for message in scan:
                 oldest.setdefault(partition_of(message), message.timestamp()[1])
-                self._take(message)
+                self._take_message(message)
                 if self.size >= self._bounds.most_bytes and scan.left:
                     return  # the windows are read again where the search goes on
         except DeniedError as denied:
@@ -528,7 +528,7 @@ class Search:
                 return
         raise BrokerError(why)
 
-    def _take(self, message: Message) -> None:
+    def _take_message(self, message: Message) -> None:
         log = self._logs[partition_of(message)]
         record = to_record(message, Partition(*log.name), 0, None)
         self.records += 1

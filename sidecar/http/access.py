@@ -95,17 +95,17 @@ class AccessMiddleware:
         wanted = wanted_of(scope, self._routes)
         refusal = self._refusal(scope, headers, wanted) or refusal_of(headers, self._longest())
         if refusal is not None:
-            await self._refuse(refusal, wanted)(scope, receive, send)
+            await self._refusal_of(refusal, wanted)(scope, receive, send)
             return
         async with self._bodies.body(headers, receive) as body:
             if isinstance(body, Response):
-                await self._refuse(body, wanted)(scope, receive, send)
+                await self._refusal_of(body, wanted)(scope, receive, send)
             elif body is not None:
                 if self._access is not None and self._access.audit and scope["method"] not in READS:
                     send = audited(scope, send)
                 await self._app(scope, replay(body, receive), send)
 
-    def _refuse(self, refusal: Response, wanted: Wanted) -> ASGIApp:
+    def _refusal_of(self, refusal: Response, wanted: Wanted) -> ASGIApp:
         """Return what answers with a refusal, and writes its audit line: of each change, and of each missing token."""
 
         async def refuse(scope: Scope, receive: Receive, send: Send) -> None:

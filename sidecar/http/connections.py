@@ -88,12 +88,12 @@ class Connections(Generic[C]):
         """Note that a whole call has come, which will be answered. `waits`: perhaps only after a long time."""
         if connection in self._reserve:
             self._reserve[connection] = True
-        elif (peer := self._take(connection)) is not None:
+        elif (peer := self._take_connection(connection)) is not None:
             (self._waiting if waits else self._calling)[connection] = peer
 
     def answered(self, connection: C) -> None:
         """Note that a call was answered and no other call has come."""
-        if (peer := self._take(connection)) is not None:
+        if (peer := self._take_connection(connection)) is not None:
             self._resting[connection] = peer
 
     def stalled(self, connection: C, size: int) -> None:
@@ -106,16 +106,16 @@ class Connections(Generic[C]):
         """Note that a caller has taken its answer."""
         self._untaken.pop(connection, None)
 
-    def forget(self, connection: C) -> None:
+    def forget_connection(self, connection: C) -> None:
         """Forget a connection, if it is known."""
         self._reserve.pop(connection, None)
         self._untaken.pop(connection, None)
-        if (peer := self._take(connection)) is not None:
+        if (peer := self._take_connection(connection)) is not None:
             self._peers[peer] -= 1
             if not self._peers[peer]:
                 del self._peers[peer]
 
-    def _take(self, connection: C) -> str | None:
+    def _take_connection(self, connection: C) -> str | None:
         for group in (self._silent, self._resting, self._calling, self._waiting):
             if connection in group:
                 return group.pop(connection)
@@ -137,5 +137,5 @@ class Connections(Generic[C]):
         return Admission.RESERVE
 
     def _close(self, connection: C) -> None:
-        self.forget(connection)
+        self.forget_connection(connection)
         self._evict(connection)

@@ -62,13 +62,13 @@ class Protocol(HttpToolsProtocol):
         if self._admission is Admission.RESERVE:
             self.app = _Reserve(self.app)
         elif self._admission is Admission.NONE:
-            self._refuse(503, "This address has too many calls under way.")
+            self._refuse_request(503, "This address has too many calls under way.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the deadline, and free the place."""
         self._disarm()
         self._taken()
-        self.others.forget(self)
+        self.others.forget_connection(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -117,7 +117,7 @@ class Protocol(HttpToolsProtocol):
         """Count a header, or one behind a body in chunks. Raises ExcessError if they are too many or too long."""
         self._count(len(name) + len(value))
         if len(self.headers) >= MOST_HEADERS:
-            self._refuse(431, f"A call may have at most {MOST_HEADERS} headers.")
+            self._refuse_request(431, f"A call may have at most {MOST_HEADERS} headers.")
             raise ExcessError
         super().on_header(name, value)
 
@@ -167,7 +167,7 @@ class Protocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer a request that is not HTTP."""
-        self._refuse(400, "This is not a valid HTTP/1.1 request.")
+        self._refuse_request(400, "This is not a valid HTTP/1.1 request.")
 
     def _arm(self, seconds: float) -> None:
         self._deadline = self.loop.call_later(seconds, self._expired)
@@ -190,7 +190,7 @@ class Protocol(HttpToolsProtocol):
             raise ExcessError
 
     def _refuse_head(self) -> None:
-        self._refuse(431, f"The head of a call may have at most {LONGEST_HEAD // 1024} KiB.")
+        self._refuse_request(431, f"The head of a call may have at most {LONGEST_HEAD // 1024} KiB.")
 
     def _expired(self) -> None:
         self._deadline = None
@@ -199,11 +199,11 @@ class Protocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._arm(self.limits.head_within)  # an answer is under way; the next head may take as long
         elif self._in_head and self._head > 0:
-            self._refuse(408, "The head of the call did not come in time.")
+            self._refuse_request(408, "The head of the call did not come in time.")
         else:
             self.transport.close()
 
-    def _refuse(self, status: int, detail: str) -> None:
+    def _refuse_request(self, status: int, detail: str) -> None:
         if self.transport.is_closing():
             return
         body = problem_body(status, detail)

@@ -102,7 +102,7 @@ class Tokens:
         try:
             signature = _signature(self._path.stat())
             if signature != self._signature:
-                self._take(read_tokens(self._path))
+                self._use_file(read_tokens(self._path))
                 self._signature = signature
         except OSError as failure:
             _LOG.error(
@@ -112,7 +112,7 @@ class Tokens:
             )
             self._tokens, self._signature = (), None
 
-    def _take(self, file: TokenFile) -> None:
+    def _use_file(self, file: TokenFile) -> None:
         self._tokens = file.tokens
         if file.fault:
             _LOG.error("the token file %s: %s", self._path, file.fault, extra={"event": "token-malformed"})

@@ -96,7 +96,7 @@ class FailureSums:
             seconds += 1
             if seconds >= EVERY:
                 seconds = 0
-                self.log()
+                self.log_sum()
 
     def log_first(self) -> None:
         """Log a failure of each topic and class that had no line for a minute, whichever lane it comes from."""
@@ -117,7 +117,7 @@ class FailureSums:
                     text, extra = "%s failed after %s: %s", {"event": "failure", **about, "times": failure.times}
                     _LOG.info(text, failure.id, plural(failure.times, "retry"), why, extra=extra)
 
-    def log(self) -> None:
+    def log_sum(self) -> None:
         """Log the failures since the last sum, in one line; nothing if there were none."""
         self.log_first()
         total: Counter[tuple[str, str]] = Counter()

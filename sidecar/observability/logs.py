@@ -64,7 +64,7 @@ class LineHandler(logging.Handler):
         self._stream = stream
         self._lines: queue.SimpleQueue[str | threading.Event | None] = queue.SimpleQueue()
         """Lines, marks that `flush` waits for, and the end. Unlike `queue.Queue` it may be used amid its own `put`."""
-        self._writer = threading.Thread(target=self._write, name="log-writer", daemon=True)
+        self._writer = threading.Thread(target=self._write_lines, name="log-writer", daemon=True)
         self._writer.start()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -121,7 +121,7 @@ class LineHandler(logging.Handler):
         else:
             self._lines.put(line)
 
-    def _write(self) -> None:
+    def _write_lines(self) -> None:
         """Write lines as they come, and the sums as they are due, until `close`."""
         while True:
             wait = self._until_sums()

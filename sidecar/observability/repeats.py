@@ -101,7 +101,7 @@ class _Budget:
             del self._last_at[next(iter(self._last_at))]
         return first
 
-    def take(self, now: float, *, first: bool) -> bool:
+    def take_line(self, now: float, *, first: bool) -> bool:
         """Return whether a line may be written, and count it if so."""
         if now - self._started >= self._window:
             self._started, self._used = now, 0
@@ -132,7 +132,7 @@ class Repeats:
         hashes = {hash(subject) for subject in line.subjects}
         repeats = bool(hashes) and (hashes <= held.logged or len(held.logged) >= MOST)
         held.logged |= hashes if len(held.logged) < MOST else set()
-        if not repeats and (held.written < BURST or first) and (not shares or budget.take(now, first=first)):
+        if not repeats and (held.written < BURST or first) and (not shares or budget.take_line(now, first=first)):
             held.written += 1
             return True
         held.held += 1

@@ -136,19 +136,19 @@ class Signals:
             for _ in range(round(EVERY / every)):
                 await asyncio.sleep(every)
                 self.look_for_blocked(now())
-            self.look(now())
+            self.look_at_lanes(now())
 
     def look_for_blocked(self, moment: Now) -> None:
         """Note what blocks its key, and log it."""
         if self._blocked is not None:
             blocked = self._blocked()
             self.blocks, self.in_place = blocked.keys > 0, bounded_heads(blocked.named)
-            self._blocked_log.look(blocked, moment.steady_ms)
+            self._blocked_log.log_blocked(blocked, moment.steady_ms)
 
-    def look(self, moment: Now) -> None:
+    def look_at_lanes(self, moment: Now) -> None:
         """Make the sums, and log which partitions stand, and which do not any more."""
         waits = self._waits()
-        self._stalls.look(waits, moment.steady_ms)
+        self._stalls.log_stalls(waits, moment.steady_ms)
         self._snapshots.append(self._sum_up(waits, moment))
         while len(self._snapshots) > 1 and self._snapshots[1].at_ms <= moment.steady_ms - DEAD_LETTERS_MS:
             self._snapshots.popleft()
@@ -234,7 +234,7 @@ class BlockedLog:
         self._log_at_ms = 0
         """When the next line is due (steady ms), if keys are blocked."""
 
-    def look(self, blocked: BlockedKeys, steady_ms: int) -> None:
+    def log_blocked(self, blocked: BlockedKeys, steady_ms: int) -> None:
         """Log what is blocked at a steady time (ms)."""
         if blocked.keys and steady_ms >= self._log_at_ms:
             oldest = sorted(blocked.named, key=lambda one: one.since)[:MOST_LOGGED]
@@ -263,7 +263,7 @@ class StallLog:
         self._stalled: dict[Partition, int] = {}
         """The partitions that were logged, each with the lowest offset that was not done then."""
 
-    def look(self, waits: Mapping[Partition, Wait], steady_ms: int) -> None:
+    def log_stalls(self, waits: Mapping[Partition, Wait], steady_ms: int) -> None:
         """Log what has changed at a steady time (ms)."""
         if self._is_away():
             self._explained_until_ms = steady_ms + LONG_ALONE

@@ -96,15 +96,15 @@ class GroupMembership:
             delivery.at_receive = self._received
             if delivery.was_asked:  # that call may still wait, and be the only one for a minute
                 self._received()
-        self._look()
+        self._look_at_service()
 
     def close(self) -> None:
         """Change nothing any more: a drain has begun."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
+    def _look_at_service(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look_at_service)
         if self._guarded:
             well = self._pace.state is not State.OUTAGE
             self._wait.note_cause("" if well else self._pace.reason.removeprefix(HEALTH))
@@ -112,7 +112,7 @@ class GroupMembership:
         elif self._knock is not None and (self.waits or not self._state.service_well or self._pace.state in AWAY):
             self._knock.ask()
         self._turn()
-        self._wait.look(self.waited())
+        self._wait.log_wait(self.waited())
 
     def _answered(self, cause: str) -> None:
         self._wait.note_cause(cause)

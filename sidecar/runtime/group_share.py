@@ -50,9 +50,9 @@ class GroupShare:
     async def follow(self) -> None:
         """Ask Kafka again and again, as long as the group has a rate."""
         while True:
-            await asyncio.sleep(await self._ask() if self._wanted() else UNANSWERED_S)
+            await asyncio.sleep(await self._ask_members() if self._wanted() else UNANSWERED_S)
 
-    async def _ask(self) -> float:
+    async def _ask_members(self) -> float:
         """Ask once; return the seconds until the next question."""
         counts = await on_own_thread("group-share", lambda: self._count(self._topics))
         if any(self._counts.get(topic) != count for topic, count in counts.items()):

@@ -37,10 +37,10 @@ class LargestRecord:
     async def follow(self) -> None:
         """Look now and then, without end; do nothing where there are no topics."""
         while self._topics:
-            answered = await on_own_thread("largest-record", self._look)
+            answered = await on_own_thread("largest-record", self._look_up_size)
             await asyncio.sleep(LOOK_EVERY if answered else AGAIN)
 
-    def _look(self) -> bool:
+    def _look_up_size(self) -> bool:
         try:
             cluster = Cluster(self._registry.with_newest(self._kafka), "reconsume-largest-record")
             found = cluster.settings(self._topics)

@@ -145,7 +145,7 @@ class Restarts:
         """Return `restarted_in_place` of `/status`."""
         return [{"at": round(restart.at * 1000), "reason": restart.reason} for restart in self.recent()]
 
-    def note(self, environ: MutableMapping[str, str], left: Mapping[str, Mapping[Partition, int]]) -> None:
+    def note_restart(self, environ: MutableMapping[str, str], left: Mapping[str, Mapping[Partition, int]]) -> None:
         """Log the restart that follows, and put what the next process must know into its environment.
 
         `left`: by consumer group, the partitions that were given up without the clean mark.

@@ -260,7 +260,7 @@ class RunningGroup:
 
     def log_sums(self) -> None:
         """Log what was counted since the last sums."""
-        self._failure_sums.log()
+        self._failure_sums.log_sum()
 
     async def close(self) -> None:
         """Close what is left after the drain."""

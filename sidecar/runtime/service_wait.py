@@ -49,7 +49,7 @@ class ServiceWait:
             return f"{url_without_secrets(self._deliver.health_url)} is not well{cause}"
         return f"no connection to {url_without_secrets(self._deliver.url or '')}{cause}"
 
-    def look(self, waited: float) -> None:
+    def log_wait(self, waited: float) -> None:
         """Log the wait if it is time. `waited`: its seconds so far; 0 if the instance does not wait."""
         known = self._deliver.mode == "pull" or bool(self._cause)  # else the first answer comes in a moment
         if waited < self._next or not known:

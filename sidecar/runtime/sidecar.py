@@ -154,7 +154,7 @@ class Sidecar:
     async def close_for_restart(self) -> list[tuple[str, socket.socket]]:
         """Close what is left; return the sockets that go on listening, by address."""
         listeners = [server.keep_listener() for server in self._servers]
-        await self._end(0)
+        await self._end_groups(0)
         return listeners
 
     def left_unclean(self) -> dict[str, Mapping[Partition, int]]:
@@ -163,9 +163,9 @@ class Sidecar:
 
     async def stop(self) -> None:
         """Drain, then close what is left, in CLOSED_WITHIN seconds at most."""
-        await self._end(await self.drain())
+        await self._end_groups(await self.drain())
 
-    async def _end(self, unfinished: int) -> None:
+    async def _end_groups(self, unfinished: int) -> None:
         for member in self._members:
             member.context.run(member.group.log_sums)
         _LOG.info("stopped", extra={"event": "stopped", "left": unfinished})

@@ -37,14 +37,14 @@ class StopSignals(threading.Thread):
         self._has_come = False
 
     def run(self) -> None:
-        """Wait until `end` is called."""
+        """Wait until `leave_signals` is called."""
         while signal.sigwait(STOPS | {_END}) != _END:
             if self._has_come:
                 os._exit(1)
             self._has_come = True
             self._stop_process()
 
-    def end(self) -> bool:
+    def leave_signals(self) -> bool:
         """Leave signals from now on to the next process; return whether one has come before."""
         assert self.ident is not None, "it was started"
         signal.pthread_kill(self.ident, _END)

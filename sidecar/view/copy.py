@@ -302,7 +302,7 @@ class ViewCopy:
         self._count_records()
         self._count_sums()
 
-    def take(self, batch: Batch, since: int = 0) -> None:
+    def store_batch(self, batch: Batch, since: int = 0) -> None:
         """Store a batch and its next offsets in one transaction. `since` is that of the facts.
 
         Rows of new records are left out while the copy holds as much as it may. The sums count every event.
@@ -441,7 +441,7 @@ class ViewCopy:
         self._count_records()
         self._count_sums()
 
-    def note(self, facts: Facts) -> None:
+    def store_facts(self, facts: Facts) -> None:
         """Store what is known, for the next start."""
         with self._transaction():
             for name, value in facts._asdict().items():

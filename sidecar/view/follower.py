@@ -123,7 +123,7 @@ class ViewFollower(ContextThread):
             reader = ViewReader(kafka, self._names, copy, self._client, check_every=self._check_every)
             while not self._stopping.is_set() and copy.intact() and not self._credentials.due:
                 began = time.thread_time()
-                has_read = reader.turn(POLL)
+                has_read = reader.read_turn(POLL)
                 self._show(copy, reader.facts, reader.problem, dict(self._bad + reader.decoder.bad), reader.shortfall)
                 if has_read:
                     took = time.thread_time() - began

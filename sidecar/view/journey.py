@@ -83,7 +83,7 @@ def _journey_in(scan: Scan, names: Names, record: str, spans: Mapping[PartitionN
         if message.key() == key:
             event = decode_event(message.value())
             if isinstance(event, Event) and event.group == names.group and event.id == record:
-                kept.add(event)
+                kept.keep_event(event)
                 cut |= spans[partition_of(message)].cut
         if kept.full:
             break
@@ -106,7 +106,7 @@ class Kept:
         self._known: set[bytes] = set()
         self._bytes_left = MOST_BYTES
 
-    def add(self, event: Event) -> None:
+    def keep_event(self, event: Event) -> None:
         """Keep an event if it is new and there is room."""
         data = encode_event(event)
         digest = blake2b(data, digest_size=16).digest()

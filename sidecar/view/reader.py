@@ -173,15 +173,15 @@ class ViewReader:
         if self._job is not None:
             self._job.close()
 
-    def turn(self, wait: float) -> bool:
+    def read_turn(self, wait: float) -> bool:
         """Take in what arrives within `wait` seconds, and check the topics when it is time. Return whether any came."""
         try:
             self._check_what_is_due()
             most = EVENTS_TOGETHER if self.copy.source is Source.EVENTS else MOST
-            has_read = self._take(self._log.read(wait, most))
+            has_read = self._take_messages(self._log.read(wait, most))
         except KafkaException as failure:
             raise BrokerError(f"the view cannot be read: {sentence_of(failure)}") from failure
-        self._judge()
+        self._update_completeness()
         return has_read
 
     def _check_what_is_due(self) -> None:
@@ -224,7 +224,7 @@ class ViewReader:
 
     def _look_at_topics(self) -> None:
         kinds, former = self.decoder.kinds, self._survey.topics
-        topics = self._cluster.find({*kinds, self._names.events})
+        topics = self._cluster.find_topics({*kinds, self._names.events})
         recreated = [name for name in kinds if name in topics and self.copy.identity(kinds[name]) != topics[name].id]
         for name in recreated:  # or of another cluster
             self._begin_anew(name, topics[name].id)
@@ -259,7 +259,7 @@ class ViewReader:
         begins = {partition: span.begin for partition, span in spans.items()} | begins_of(events, self._most)
         skipped = sum(begin - spans[partition].begin for partition, begin in begins.items())
         self._survey = self._survey._replace(begins=begins, skipped=skipped)
-        self.decoder.gaps.find({partition: begins[partition] for partition in events}, stored)
+        self.decoder.gaps.note_gaps({partition: begins[partition] for partition in events}, stored)
         self._log.assign({partition: max(begin, stored.get(partition, begin)) for partition, begin in begins.items()})
 
     def _look_at_resets(self) -> None:
@@ -288,7 +288,7 @@ class ViewReader:
     def _has_reached(self, ends: Mapping[PartitionName, int]) -> bool:
         return all(self._log.positions.get(partition, 0) >= end for partition, end in ends.items())
 
-    def _judge(self) -> None:
+    def _update_completeness(self) -> None:
         """Update the time up to which the copy is complete."""
         checked, rows_topic = self._checked, self.decoder.rows_topic
         if checked is None or rows_topic not in self._survey.topics:
@@ -302,17 +302,17 @@ class ViewReader:
             self.facts = self.facts._replace(as_of=max(checked.as_of, self.facts.as_of or 0))
             if time.monotonic() >= self._times.note_at:
                 self._times.note_at = time.monotonic() + CHECK_EVERY
-                self.copy.note(self.facts)
+                self.copy.store_facts(self.facts)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def _take(self, messages: Iterable[Message]) -> bool:
+    def _take_messages(self, messages: Iterable[Message]) -> bool:
         batch, errors = self.decoder.decode(messages)
         since = self.decoder.gaps.since
         moved = any(self._log.positions.get(partition) != after for partition, after in batch.moved.items())
         if moved or since > self.facts.since:  # an emptied partition moves nothing
             self.facts = self.facts._replace(since=since)
-            self.copy.take(batch, since)
+            self.copy.store_batch(batch, since)
             if self.copy.is_tight and time.monotonic() >= self._times.room_at:
                 self._times.room_at = time.monotonic() + ROOM_EVERY
                 self.copy.make_room()
@@ -357,14 +357,14 @@ CLIENT = "reconsume-retries"
 
 
 class ViewSnapshot(ViewReader):
-    """The view while it is read once, for a command. `turn` continues the reading."""
+    """The view while it is read once, for a command. `read_turn` continues the reading."""
 
     def read_all(self, report: Report) -> None:
         """Read to the end. Raises ContractError if there is no view, BrokerError if Kafka sends no more."""
         answered_at = time.monotonic()
         while not self.is_read:
             before = self.progress()
-            self.turn(POLL)
+            self.read_turn(POLL)
             if self.is_absent:
                 raise ContractError(self.problem)
             if self.progress() != before:

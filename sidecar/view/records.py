@@ -120,7 +120,7 @@ class Gaps:
         self.since = since
         self._open: set[PartitionName] = set()
 
-    def find(self, begins: Mapping[PartitionName, int], stored: Mapping[PartitionName, int]) -> None:
+    def note_gaps(self, begins: Mapping[PartitionName, int], stored: Mapping[PartitionName, int]) -> None:
         """Note the partitions that begin behind what was read of them: events between are not in the copy."""
         self._open = {partition for partition, begin in begins.items() if begin > stored.get(partition, 0)}
 

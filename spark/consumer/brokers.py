@@ -121,7 +121,7 @@ class Lookup:
         Only with append times are the due records a prefix of a partition; where nothing waits, all are. The client
         needs the right to describe the topics' configuration.
         """
-        levels = self._cluster.find(name for name in topics if self._levels.get(name, 1))
+        levels = self._cluster.find_topics(name for name in topics if self._levels.get(name, 1))
         if wrong := sorted(name for name, topic in levels.items() if topic.config.get(STAMP) != APPEND):
             raise LevelTopicError(
                 f"{STAMP} must be {APPEND}, and it is not for {', '.join(wrong)}: "

@@ -152,7 +152,7 @@ def policy(data: bytes) -> None:
 def answers(data: bytes) -> None:
     """What a service answers, in two reads."""
     reading = ResponseReader(VerdictRules(), lambda: NOW, {}, lambda kinds: None)
-    assert reading.feed(data[: len(data) // 2]) or reading.feed(data[len(data) // 2 :]) or reading.end()
+    assert reading.feed(data[: len(data) // 2]) or reading.feed(data[len(data) // 2 :]) or reading.end_response()
 
 
 def yaml_text(data: bytes) -> None:

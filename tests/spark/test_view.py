@@ -86,7 +86,7 @@ def embedded(raw: list[Record], folder: Path) -> dict[tuple[str, str], dict[str,
         store = open_copy(folder, group, Source.EVENTS)
         try:
             read = [one for record in raw if (one := row_read(group, record)) is not None]
-            store.take(Batch([*read], [], {}, []))
+            store.store_batch(Batch([*read], [], {}, []))
             with questions(store.path) as ask:
                 rows = [json.loads(value) for value in ask.every_message(Filters())]
         finally:

@@ -21,7 +21,7 @@ def read(heard: ViewRow | Forgotten, offset: int = 0, written: int = 1) -> RowRe
 
 def take(copy: ViewCopy, *rows: ViewRow | Forgotten) -> None:
     """Rows of the Spark job."""
-    copy.take(Batch([read(row, offset) for offset, row in enumerate(rows)], [], {PLACE: len(rows)}, []))
+    copy.store_batch(Batch([read(row, offset) for offset, row in enumerate(rows)], [], {PLACE: len(rows)}, []))
 
 
 def folded(event: Event, offset: int, partition: int = 0, written: int | None = None) -> RowRead:
@@ -33,9 +33,9 @@ def folded(event: Event, offset: int, partition: int = 0, written: int | None = 
 def take_events(copy: ViewCopy, events: Sequence[Event], first: int = 0) -> None:
     """Events, which give rows and count."""
     rows: list[RowRead | Forgotten] = [folded(event, first + number) for number, event in enumerate(events)]
-    copy.take(Batch(rows, [*events], {EVENTS: first + len(events)}, []))
+    copy.store_batch(Batch(rows, [*events], {EVENTS: first + len(events)}, []))
 
 
 def take_counts(copy: ViewCopy, *events: Event) -> None:
     """Events that only count, as beside the rows of a Spark job."""
-    copy.take(Batch([], [*events], {}, []))
+    copy.store_batch(Batch([], [*events], {}, []))

@@ -87,11 +87,11 @@ class LeaseTable:
         """The time (steady ms) to look for expired leases: at the end of the first current lease, or before it."""
         return self._ends[0][0] if self._ends else NEVER
 
-    def add(self, record: Record, reply: Reply) -> None:
+    def add_ready(self, record: Record, reply: Reply) -> None:
         """Make a record ready to be received."""
         self.ready.append(ReadyRecord(record, reply))
 
-    def take(self, most: int, weight: int, invisible: int, now: int) -> list[Lease]:
+    def lease_records(self, most: int, weight: int, invisible: int, now: int) -> list[Lease]:
         """Lease at most `most` records until `now` + `invisible` ms.
 
         They have at most `weight` bytes together, unless the first record alone has more.
@@ -107,14 +107,14 @@ class LeaseTable:
 
     def settle(self, number: int, verdict: LeaseEnd) -> tuple[HandleStatus, Lease | None]:
         """End a lease by a verdict; also return the lease if this call has ended it."""
-        lease = self._end(number, verdict)
+        lease = self._end_lease(number, verdict)
         if lease is not None:
             return HandleStatus.OK, lease
         return self._status(number, verdict), None
 
     def change(self, number: int, invisible: int, now: int) -> Lease | HandleStatus:
         """Replace a lease by one that ends `invisible` ms from now. Return the status if the lease is over."""
-        lease = self._end(number, LeaseEnd.FENCED)
+        lease = self._end_lease(number, LeaseEnd.FENCED)
         if lease is None:
             return self._status(number, None)
         return self._lease(lease.record, lease.reply, lease.since, now + invisible)
@@ -123,7 +123,7 @@ class LeaseTable:
         """End the leases whose time is over, and return them."""
         over = []
         while self._ends and self._ends[0][0] <= now:
-            lease = self._end(heappop(self._ends)[1], LeaseEnd.EXPIRED)
+            lease = self._end_lease(heappop(self._ends)[1], LeaseEnd.EXPIRED)
             if lease is not None:
                 over.append(lease)
         return over
@@ -143,7 +143,7 @@ class LeaseTable:
 
     def _fence(self, partitions: Collection[Partition]) -> Iterable[ReadyRecord]:
         for lease in [lease for lease in self._out.values() if lease.record.source in partitions]:
-            self._end(lease.number, LeaseEnd.FENCED)
+            self._end_lease(lease.number, LeaseEnd.FENCED)
             yield ReadyRecord(lease.record, lease.reply)
 
     def _lease(self, record: Record, reply: Reply, since: int, until: int) -> Lease:
@@ -153,7 +153,7 @@ class LeaseTable:
         heappush(self._ends, (until, number))
         return lease
 
-    def _end(self, number: int, fate: LeaseEnd) -> Lease | None:
+    def _end_lease(self, number: int, fate: LeaseEnd) -> Lease | None:
         lease = self._out.pop(number, None)
         if lease is None:
             return None

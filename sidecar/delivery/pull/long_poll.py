@@ -39,7 +39,7 @@ class LongPollQueue:
             self._line.popleft().set_result(None)
 
     @asynccontextmanager
-    async def turn(self, seconds: float, gone: asyncio.Future[None]) -> AsyncIterator[None]:
+    async def wait_for_turn(self, seconds: float, gone: asyncio.Future[None]) -> AsyncIterator[None]:
         """Wait until woken, for at most `seconds`, or until the caller is `gone`; then the caller may take its part.
 
         Inside, the caller must check `gone` first, because a caller that hung up gets there too.

@@ -77,7 +77,7 @@ class PullQueue:
             self._limits.withdrawn((record,))
             self._cancel([ReadyRecord(record, reply)])
             return
-        self._table.add(record, reply)
+        self._table.add_ready(record, reply)
         self._line.wake_next()
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
@@ -114,17 +114,17 @@ class PullQueue:
         """Number of calls that wait for records."""
         return len(self._line)
 
-    def turn(self, seconds: float, gone: asyncio.Future[None]) -> AbstractAsyncContextManager[None]:
-        """Wait for records for at most `seconds`; see `LongPollQueue.turn`."""
+    def wait_for_records(self, seconds: float, gone: asyncio.Future[None]) -> AbstractAsyncContextManager[None]:
+        """Wait for records for at most `seconds`; see `LongPollQueue.wait_for_turn`."""
         self.was_asked = True
         self.at_receive()
         self.at_receive = lambda: None
-        return self._line.turn(0 if self._closed else seconds, gone)
+        return self._line.wait_for_turn(0 if self._closed else seconds, gone)
 
     def receive(self, most: int, invisible: int) -> list[Received]:
         """Lease at most `most` ready records for `invisible` ms."""
         now = self._now()
-        leases = self._table.take(most, MOST_BYTES, invisible, now.steady_ms)
+        leases = self._table.lease_records(most, MOST_BYTES, invisible, now.steady_ms)
         self._limits.received([lease.record for lease in leases], now)
         self._set_alarm()
         return [Received(self._handle(lease), lease.record, now.wall_ms + invisible) for lease in leases]
@@ -140,7 +140,7 @@ class PullQueue:
             return self._told(number)
         status, lease = self._table.settle(number, verdict)
         if lease is not None:
-            self._end(lease, outcome or released(max(0, lease.until - now.steady_ms)), now)
+            self._end_lease(lease, outcome or released(max(0, lease.until - now.steady_ms)), now)
         return self._told(status)
 
     def change(self, handle: str, invisible: int) -> Changed | HandleStatus:
@@ -162,10 +162,10 @@ class PullQueue:
         now = self._clock()
         # A call may come before a timer that is late.
         for lease in self._table.expire(now.steady_ms):
-            self._end(lease, EXPIRED, now)
+            self._end_lease(lease, EXPIRED, now)
         return now
 
-    def _end(self, lease: Lease, outcome: Outcome, now: Now) -> None:
+    def _end_lease(self, lease: Lease, outcome: Outcome, now: Now) -> None:
         self.durations.add((now.steady_ms - lease.since) / 1000)
         lease.reply(lease.record, outcome, now)
 

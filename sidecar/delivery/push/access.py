@@ -56,7 +56,7 @@ class ServiceCredentials:
                 continue
             self.problem = ""
             if newer is not None:
-                self._take(newer)
+                self._use_newer(newer)
 
     def _newer(self) -> Credentials | None:
         """Return other credentials than the current ones, on another thread; None if nothing changed."""
@@ -64,7 +64,7 @@ class ServiceCredentials:
             return None
         return read_credentials(self._files, secure=self._secure)
 
-    def _take(self, newer: Credentials) -> None:
+    def _use_newer(self, newer: Credentials) -> None:
         former, self.current = self.current, newer
         if newer.tls_digest != former.tls_digest:
             for renew in self.renewals:

@@ -15,13 +15,13 @@ class AnswerRoom:
     def __init__(self, most: int) -> None:
         self.free = most
 
-    def take(self, size: int) -> bool:
+    def take_bytes(self, size: int) -> bool:
         """Take `size` bytes; return False, and take nothing, if there are not as many."""
         if size > self.free:
             return False
         self.free -= size
         return True
 
-    def give(self, size: int) -> None:
+    def give_bytes_back(self, size: int) -> None:
         """Give bytes back that were taken."""
         self.free += size

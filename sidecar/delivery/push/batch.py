@@ -124,7 +124,7 @@ class BatchPush:
         if forming.batch.records and forming.batch.size + len(part) > limits.max_bytes:
             self._close_batch(forming)
         batch = forming.batch
-        batch.add(record, reply, part)
+        batch.add_record(record, reply, part)
         if len(batch.records) >= limits.max_size or batch.size >= limits.max_bytes:
             self._close_batch(forming)
         elif not self._looking:
@@ -177,9 +177,9 @@ class BatchPush:
     def _look_later(self) -> None:
         """Look at the end of the loop's present round, when all records that come together are there."""
         self._looking = True
-        self._loop.call_soon(self._look)
+        self._loop.call_soon(self._look_at_batches)
 
-    def _look(self) -> None:
+    def _look_at_batches(self) -> None:
         self._looking = False
         if self._dispatcher.pace.state is State.OUTAGE:
             now = self._clock()
@@ -197,15 +197,15 @@ class BatchPush:
 
     def _ring(self, forming: FormingBatch) -> None:
         forming.timer, forming.due = None, True
-        self._look()
+        self._look_at_batches()
 
     def _close_batch(self, forming: FormingBatch) -> None:
-        self._sealed.append(forming.take())
+        self._sealed.append(forming.take_batch())
         self._go()
 
     def _gathered(self) -> list[BatchRequest]:
         """Return all batches that are not sent, and keep none of them."""
-        batches = [*self._sealed, *(forming.take() for forming in self._forming.values())]
+        batches = [*self._sealed, *(forming.take_batch() for forming in self._forming.values())]
         self._sealed.clear()
         return batches
 
@@ -218,7 +218,7 @@ class BatchPush:
             batch = self._next()
             if batch is None:
                 return
-            self._send(batch)
+            self._send_batch(batch)
 
     def _next(self) -> BatchRequest | None:
         """Remove and return the next batch that may be sent; None if there is none."""
@@ -228,13 +228,13 @@ class BatchPush:
                 return sealed
         for forming in self._forming.values():
             if forming.due and forming.batch.records and self._may_send(forming.batch.call):
-                return forming.take()
+                return forming.take_batch()
         return None
 
     def _may_send(self, call: TopicCall) -> bool:
         return call.requests is None or self._out_of[call] < call.requests
 
-    def _send(self, batch: BatchRequest) -> None:
+    def _send_batch(self, batch: BatchRequest) -> None:
         self._out += 1
         if batch.call.requests is not None:
             self._out_of[batch.call] += 1

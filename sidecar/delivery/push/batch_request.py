@@ -43,10 +43,10 @@ class BatchRequest:
             if leaves(record):
                 taken.append((record, reply))
             else:
-                kept.add(record, reply, part)
+                kept.add_record(record, reply, part)
         return kept, taken
 
-    def add(self, record: Record, reply: Reply, part: bytes) -> None:
+    def add_record(self, record: Record, reply: Reply, part: bytes) -> None:
         self.records.append(record)
         self.replies.append(reply)
         self.parts.append(part)
@@ -68,7 +68,7 @@ class BatchRequest:
         first, second = BatchRequest(empty, self.call), BatchRequest(empty, self.call)
         middle = len(self.records) // 2
         for number, delivery in enumerate(zip(self.records, self.replies, self.parts, strict=True)):
-            (first if number < middle else second).add(*delivery)
+            (first if number < middle else second).add_record(*delivery)
         return first, second
 
 
@@ -85,7 +85,7 @@ class FormingBatch:
         self.timer: asyncio.TimerHandle | None = None
         self._empty = empty
 
-    def take(self) -> BatchRequest:
+    def take_batch(self) -> BatchRequest:
         """Return the batch, and begin another one."""
         batch, self.batch = self.batch, BatchRequest(self._empty, self.batch.call)
         self._unset()

@@ -222,7 +222,7 @@ class Connection(asyncio.Protocol):
         """
         delivery = self.delivery
         if delivery is not None and (not self.sent or self._reading.has_head):
-            self.fail(self._reading.end(whole=whole))
+            self.fail(self._reading.end_response(whole=whole))
             return False
         self._owner.hung_up(self)
         if delivery is None:
@@ -258,7 +258,7 @@ class Connection(asyncio.Protocol):
 
     def expire(self) -> None:
         """Give up what was due by now: the connection, the answer, or the next use of an idle connection."""
-        self.fail(self._reading.end(TIMEOUT, whole=False) if self.sent else NotSent("connect-timeout"))
+        self.fail(self._reading.end_response(TIMEOUT, whole=False) if self.sent else NotSent("connect-timeout"))
 
     def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
         """Cancel a delivery that is not sent. One that is sent stays until it is answered."""

@@ -30,9 +30,9 @@ class ConnectionCheck:
         Does nothing while a call is under way.
         """
         if self._asking is None or self._asking.done():
-            self._asking = background(self._ask(), "connection-check")
+            self._asking = background(self._ask_peer(), "connection-check")
 
-    async def _ask(self) -> None:
+    async def _ask_peer(self) -> None:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(WITHIN):

@@ -2,7 +2,7 @@
 
 The deadline itself is in the connection (`Connection.deadline`). Here is how long each step may take, and one timer for
 all connections, which rings when the earliest deadline has come: a timer for each request would cost as much as the
-request. The timer runs while the pool has connections (`begin`, `end`). Event loop alone.
+request. The timer runs while the pool has connections (`run_timer`, `stop_timer`). Event loop alone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Deadlines:
         self.connect = min(self._settings.connect_timeout_ms / 1000, self._shortest)
         self._look_every = min(LOOK_EVERY, self._shortest / 4, self._settings.idle_ms / 4000)
         if self._timer is not None:  # a deadline may come before the next check now
-            self.end()
+            self.stop_timer()
             self._look_later(self._loop.time())
 
     def note_kept_for(self, seconds: int) -> None:
@@ -63,12 +63,12 @@ class Deadlines:
         # Contract 1.8: less a second, which a request may need on its way; of a very short time less a half.
         self.idle = min(LONGEST_IDLE, max(seconds - 1, seconds / 2))
 
-    def begin(self, now: float) -> None:
+    def run_timer(self, now: float) -> None:
         """Have the deadlines checked: there is a connection (`now`: loop time)."""
         if self._timer is None:
             self._look_later(now)
 
-    def end(self) -> None:
+    def stop_timer(self) -> None:
         """Check nothing: there is no connection."""
         if self._timer is not None:
             self._timer.cancel()
@@ -79,13 +79,13 @@ class Deadlines:
         # may come: that of a request, a connection or an idle time that begins now.
         soonest = now + min(self._shortest, self.connect, self.idle)
         soonest = min(soonest, min(connection.deadline for connection in self._connections))
-        self._timer = self._loop.call_later(max(self._look_every, soonest - now + GRAIN), self._look)
+        self._timer = self._loop.call_later(max(self._look_every, soonest - now + GRAIN), self._expire_connections)
 
-    def _look(self) -> None:
+    def _expire_connections(self) -> None:
         self._timer = None
         now = self._loop.time()
         for connection in tuple(self._connections):
             if connection.deadline <= now:
                 self._expire(connection)
         if self._connections:
-            self.begin(now)  # unless a reply has opened a connection
+            self.run_timer(now)  # unless a reply has opened a connection

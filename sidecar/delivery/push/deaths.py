@@ -124,7 +124,7 @@ class DeathWatch:
         ended.lost.append(lost)
         if not self.is_looking:
             self.is_looking = True
-            background(self._look(), "death-watch")
+            background(self._look_for_death(), "death-watch")
 
     def _present_pass(self) -> Pass:
         now = self._loop.time()
@@ -132,7 +132,7 @@ class DeathWatch:
             self._pass = Pass(self._calls.connections(), now)
         return self._pass
 
-    async def _look(self) -> None:
+    async def _look_for_death(self) -> None:
         while self._lost_in:
             ended = self._lost_in[0]
             reason = await self._find_unreachable()
@@ -149,7 +149,7 @@ class DeathWatch:
             if self._pass in died:
                 self._pass = None
             requests = [lost for one in died for lost in one.lost if not self._is_repeated(lost)]
-            self._judge(requests, reason, is_death=is_death, is_counted=not is_behind_death)
+            self._judge_lost(requests, reason, is_death=is_death, is_counted=not is_behind_death)
         self.is_looking = False
 
     def _is_repeated(self, lost: LostRequest) -> bool:
@@ -159,7 +159,7 @@ class DeathWatch:
         self._calls.repeat(lost.delivery, lost.judge, lost.until)
         return True
 
-    def _judge(self, requests: Sequence[LostRequest], reason: str, *, is_death: bool, is_counted: bool) -> None:
+    def _judge_lost(self, requests: Sequence[LostRequest], reason: str, *, is_death: bool, is_counted: bool) -> None:
         self._is_doubted |= is_death
         if is_death and is_counted and requests:
             self.count += 1

@@ -65,7 +65,7 @@ class HealthCheck:
     def watch(self) -> None:
         """Ask now, and again until deliveries may go. A call while it asks already is harmless."""
         if self._timer is None and not self._asking:
-            self._ask()
+            self._ask_service()
 
     def ask_at_once(self) -> None:
         """Ask now, however short ago the last request was: deliveries stand still until there is an answer."""
@@ -81,7 +81,7 @@ class HealthCheck:
             self._timer.cancel()
         self._push.close()
 
-    def _ask(self) -> None:
+    def _ask_service(self) -> None:
         self._timer = None
         if self._pace.unsure and not self._closed:
             self._asking = True
@@ -91,7 +91,7 @@ class HealthCheck:
         self._asking = False
         if self._closed or isinstance(outcome, Cancelled):
             return
-        self._timer = self._loop.call_later(ASK_EVERY * random.uniform(0.9, 1.1), self._ask)
+        self._timer = self._loop.call_later(ASK_EVERY * random.uniform(0.9, 1.1), self._ask_service)
         if isinstance(outcome, NotSent | Failed | Died):
             self._fails(outcome.reason or CONNECTION_LOST, now)
         else:

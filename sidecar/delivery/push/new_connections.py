@@ -57,7 +57,7 @@ class NewConnectionLimit:
         self._short_until = self._quiet_until = 0.0
         """Loop times (seconds): until when files count as used up, and until when that is not logged again."""
 
-    def open(self, wanted: Wanted) -> None:
+    def open_connection(self, wanted: Wanted) -> None:
         """Open a connection for a delivery, now or later."""
         if not self.waiting and self._has_place():
             self._new.append(self._dial(wanted))
@@ -116,9 +116,9 @@ class NewConnectionLimit:
 
     def _look_later(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_later(LOOK_EVERY, self._look)
+            self._timer = self._loop.call_later(LOOK_EVERY, self._open_waiting)
 
-    def _look(self) -> None:
+    def _open_waiting(self) -> None:
         self._timer = None
         while self.waiting and self._has_place():
             self._new.append(self._dial(self.waiting.popleft()))

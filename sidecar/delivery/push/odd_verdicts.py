@@ -37,7 +37,7 @@ class OddVerdicts:
         self._named: set[tuple[str, str]] = set()
         """Kind and topic of what is logged once."""
 
-    def note(self, kinds: Iterable[str], topic: str) -> None:
+    def count_kinds(self, kinds: Iterable[str], topic: str) -> None:
         """Count the kinds of one response to records of `topic`, and log each."""
         kinds = tuple(kinds)
         self.counts.update(kinds)

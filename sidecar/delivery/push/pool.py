@@ -92,7 +92,7 @@ class OpenConnections:
             connection.drop()
         self.outdated = set(self.all)
 
-    def forget(self, connection: Connection) -> None:
+    def forget_connection(self, connection: Connection) -> None:
         """Forget one that has ended. A second call is harmless."""
         self.all.discard(connection)
         self.outdated.discard(connection)
@@ -189,7 +189,7 @@ class Push:
                 connection.send(delivery, request, now + self._timeout_of(delivery), judge)
                 return
             connection.drop()
-        self._new_connections.open(Wanted(delivery, request, judge))
+        self._new_connections.open_connection(Wanted(delivery, request, judge))
 
     def recall(self, partitions: Collection[Partition], *, lost: bool) -> None:
         """Do nothing: a record is with the service, or has a connection that is being opened, or is to be."""
@@ -270,7 +270,7 @@ class Push:
         request = with_time_left(self.form.render(what), round((until - self._loop.time()) * 1000))
         if (add_lines := self._peer.add_lines) is not None:
             request = add_lines(request)
-        self._new_connections.open(Wanted(second, request, judge, until))
+        self._new_connections.open_connection(Wanted(second, request, judge, until))
 
     def _repeated_ended(self, reply: Callable[[Any, Any, Now], None], what: Any, judged: Judged, now: Now) -> None:
         """Reply to a request that was sent twice, or find out whether the service has died."""
@@ -293,9 +293,9 @@ class Push:
 
     def gone(self, connection: Connection) -> None:
         """Forget a connection. A second call is harmless."""
-        self._connections.forget(connection)
+        self._connections.forget_connection(connection)
         if not self._connections.all:
-            self._deadlines.end()
+            self._deadlines.stop_timer()
 
     def due(self, delivery: Delivery) -> float:
         """Return when the answer to a request that is sent now is due (loop time)."""
@@ -325,14 +325,14 @@ class Push:
         def note(kinds: tuple[str, ...]) -> None:
             delivery = connection.delivery
             if delivery is not None and delivery[0] is not None:  # None: a question of ours, not a record
-                self.odd_verdicts.note(kinds, self.form.topic_of(delivery[0]))
+                self.odd_verdicts.count_kinds(kinds, self.form.topic_of(delivery[0]))
 
         connection = Connection(self, self._build_reader(note), now + self._deadlines.connect)
         connection.hold(wanted.delivery, wanted.request, wanted.until, wanted.judge)
         connection.began = now
         self._connections.all.add(connection)
         connection.task = self._loop.create_task(self._connect(connection))
-        self._deadlines.begin(now)
+        self._deadlines.run_timer(now)
         return connection
 
     async def _connect(self, connection: Connection) -> None:

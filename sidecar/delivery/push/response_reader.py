@@ -178,7 +178,7 @@ class ResponseReader:
             self._restart()
         return outcome
 
-    def end(self, lost: Failed = LOST, *, whole: bool = True) -> Judged:
+    def end_response(self, lost: Failed = LOST, *, whole: bool = True) -> Judged:
         """Return the outcome of an answer that ends here: `lost`, unless its head is complete and decides.
 
         `whole`: the service closed the connection in order, which ends a body that nothing else ends.
@@ -188,7 +188,7 @@ class ResponseReader:
             return lost
         if self._undecided and self._size <= self._rules.longest_body and (self._framed or not whole):
             return lost
-        return self._judge()
+        return self._judge_response()
 
     def close(self) -> None:
         """Release the parser."""
@@ -204,7 +204,7 @@ class ResponseReader:
         """
         self._bare = 0 if self._size > size else self._bare + len(data)
         if self._bare > LONGEST_HEAD or self._size > max(LONGEST_DROPPED, self._rules.longest_body):
-            return self.end(TOO_LONG, whole=False)
+            return self.end_response(TOO_LONG, whole=False)
         if self._status == 0:
             self._head = (self._head or bytearray()) + data
         return None
@@ -225,14 +225,14 @@ class ResponseReader:
                 self._head = head
                 return None
         self.keep_alive = False
-        return self._outcome or self.end(BROKEN, whole=False)
+        return self._outcome or self.end_response(BROKEN, whole=False)
 
     def _remember(self, answer: bytes, outcome: Judged) -> None:
         if len(self._plain) >= PLAIN_REMEMBERED:
             self._plain.clear()
         self._plain[answer] = outcome
 
-    def _judge(self) -> Judged:
+    def _judge_response(self) -> Judged:
         if not self._noted and 200 <= self._status < 300 and (self._html or self._status != ACCEPTED_STATUS):
             if self._html:
                 self._odd((HTML,))
@@ -296,7 +296,7 @@ class ResponseReader:
         more = self._size + len(data) - UNCOUNTED - self._taken
         if more <= 0 or self._room is None:
             return
-        if self._room.take(more):
+        if self._room.take_bytes(more):
             self._taken += more
         else:
             self._crowded = True
@@ -305,7 +305,7 @@ class ResponseReader:
 
     def _give_back(self) -> None:
         if self._taken and self._room is not None:
-            self._room.give(self._taken)
+            self._room.give_bytes_back(self._taken)
         self._taken = 0
 
     def on_message_complete(self) -> None:
@@ -316,4 +316,4 @@ class ResponseReader:
             self._status, self._framed, self._noted, self._type = 0, False, [], b""
             return
         self.keep_alive = self._parser.should_keep_alive()
-        self._outcome = self._judge()
+        self._outcome = self._judge_response()

@@ -187,16 +187,16 @@ class PostWriter(ContextThread):
     def _settle(self, jobs: Sequence[PendingPost]) -> None:
         """Write posts within TRY_FOR, in one transaction unless Kafka refuses some of them: these fail alone."""
         end = time.monotonic() + TRY_FOR
-        write_apart(jobs, lambda some, _left: self._write(some, end), self._refuse)
+        write_apart(jobs, lambda some, _left: self._write_posts(some, end), self._refuse_posts)
 
-    def _refuse(self, job: PendingPost, refusal: Refusal) -> None:
+    def _refuse_posts(self, job: PendingPost, refusal: Refusal) -> None:
         kind = TooLargeError if refusal.too_large else RefusedError
         if refusal.about == "record":
             _fail([job], Failure(kind, refusal.reason))
         else:
             _fail([job], Failure(NotWrittenError, f"{refusal.reason}; nothing was written"))
 
-    def _write(self, jobs: Sequence[PendingPost], end: float) -> Refusals | None:
+    def _write_posts(self, jobs: Sequence[PendingPost], end: float) -> Refusals | None:
         """Run transactions until these posts are written or have failed, or Kafka refuses some of them."""
         entries, unnamed = [job.entry for job in jobs], 0
         while jobs:

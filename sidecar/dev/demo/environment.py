@@ -216,7 +216,7 @@ def create_topics(settings: Settings) -> int:
     BrokerError."""
     cluster, mains = Cluster(settings.kafka), settings.topic_names
     create(cluster, [TopicSpec(main, Kind.MAIN, PARTITIONS, 1, {}) for main in mains])
-    existing = cluster.find(mains)
+    existing = cluster.find_topics(mains)
     rows = settings.view.source == "spark"
     specs = group_specs(
         settings.names,

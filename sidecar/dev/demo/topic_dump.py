@@ -25,7 +25,9 @@ DUMP_SECONDS = 60.0
 def spans_of(bootstrap: str, topics: Iterable[str]) -> dict[PartitionName, Span]:
     """Return where every partition of the topics begins and ends. Raises BrokerError."""
     cluster = Cluster({"bootstrap.servers": bootstrap}, CLIENT)
-    return cluster.spans(partition for topic in cluster.find(topics).values() for partition in topic.all_partitions)
+    return cluster.spans(
+        partition for topic in cluster.find_topics(topics).values() for partition in topic.all_partitions
+    )
 
 
 def dump_topics(bootstrap: str, topics: Iterable[str]) -> list[Row]:

@@ -81,7 +81,7 @@ class View:
 
     def read(self, wait: float = 0.0) -> None:
         """Process new rows, waiting up to `wait` seconds for them. Raises BrokerError."""
-        self._look.turn(wait)
+        self._look.read_turn(wait)
 
     def counts(self) -> Mapping[State, int]:
         """Return the number of records in each state."""

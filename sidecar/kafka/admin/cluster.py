@@ -236,7 +236,7 @@ class Cluster(Connection):
         looks like a hidden one."""
         return self.topics(names)[0]
 
-    def find(self, names: Iterable[str]) -> dict[str, Topic]:
+    def find_topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Return the topics that exist, with their settings. Raises DeniedError if this user may not see them."""
         topics = self.existing(names)
         configs = self._configs(ResourceType.TOPIC, topics, frozenset())

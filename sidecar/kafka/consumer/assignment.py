@@ -122,7 +122,7 @@ class Assignment:
         self.rebalances["lost"] += 1
         self._listener.dropped([owned.partition for owned in self.owned_partitions.values()])
         self._leave_by, self._closing = time.monotonic(), True
-        self.group.end()
+        self.group.end_membership()
 
     def closed(self) -> None:
         """Forget what a client has left that was closed: it may not have revoked all of it."""
@@ -151,14 +151,14 @@ class Assignment:
         logs_now = self.starts.log_ids({source.topic for source in sources})
         logs_read = {source: logs_now.get(source.topic) for source in sources}
         self._compare_logs(logs_now)
-        starts = self.starts.find(consumer, logs_read, in_callback=True)
+        starts = self.starts.find_starts(consumer, logs_read, in_callback=True)
         for source in sources:
             self.owned_partitions[source] = OwnedPartition(source, WantedFetch(next(self._epochs)), logs_read[source])
         self.client.give(consumer, starts)
         self.reconcile(consumer)  # now: the same call of the client may return messages
         self.group.is_asked.clear()
         self.group.rebalanced(consumer, self._owned())
-        self._begin(starts)
+        self._begin_partitions(starts)
         self.put_off |= {source for source in sources if self.owned_partitions[source].awaits is not None}
 
     def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -252,7 +252,7 @@ class Assignment:
     def repeat_takeover(self, consumer: Consumer, sources: Collection[Partition]) -> None:
         """Begin with partitions once more, at the group's progress, as what the lane knows of them is not true now."""
         mine = [source for source in sources if source in self.owned_partitions]
-        starts = self.starts.find(consumer, self._logs_of(mine))
+        starts = self.starts.find_starts(consumer, self._logs_of(mine))
         self._restart(consumer, dict.fromkeys(mine, sys.maxsize), starts)  # nothing is lost: it comes again
 
     def learn(self, consumer: Consumer, firsts: Mapping[Partition, int]) -> None:
@@ -269,9 +269,9 @@ class Assignment:
         known = [_at(start, firsts[start.partition]) for start in starts if start.offset in LOG_EDGES]
         asked = {start.partition for start in starts if start.offset not in LOG_EDGES} | self._at_numbers()
         # Of some Kafka may not say it yet, or the client began at an offset of a former log of that name.
-        found = self.starts.find(consumer, self._logs_of(asked)) if asked else []
+        found = self.starts.find_starts(consumer, self._logs_of(asked)) if asked else []
         self._anew(consumer, [*known, *found])
-        self._begin([*known, *found])
+        self._begin_partitions([*known, *found])
 
     def request_offsets(self, consumer: Consumer, now: float) -> None:
         """Find out where partitions start that the callback has put off, and make the client request the next offset.
@@ -289,10 +289,10 @@ class Assignment:
         told = [source for source in sources if self.client.has_no_offset(source)]
         awaits = [self.owned_partitions[source].awaits for source in sources if source not in told]
         starts = [start for start in awaits if start is not None] + (
-            self.starts.find(consumer, self._logs_of(told)) if told else []
+            self.starts.find_starts(consumer, self._logs_of(told)) if told else []
         )
         self._anew(consumer, starts)
-        self._begin(starts)
+        self._begin_partitions(starts)
         if told:
             self._start_others(consumer)
 
@@ -394,7 +394,7 @@ class Assignment:
             owned.told_end = False
         self._anew(consumer, starts)
         self._take_membership(consumer)
-        self._begin(starts)
+        self._begin_partitions(starts)
         return set(sources)
 
     def _forget(self, consumer: Consumer, sources: Collection[Partition]) -> None:
@@ -405,7 +405,7 @@ class Assignment:
         if self._closing:
             # Nothing more is committed. The client may end with its last partition; it then never answers and holds the
             # GIL: with Kafka unreachable the whole process stood still (2.16).
-            self.group.end()
+            self.group.end_membership()
         else:
             self._take_membership(consumer)
 
@@ -438,27 +438,27 @@ class Assignment:
         others = [source for source, offset in given.items() if offset != OFFSET_STORED]
         # An open transaction may hold the stored offsets back. The callback has waited for it, and the client goes on.
         found = [
-            *self.starts.find(consumer, self._logs_of(others)),
-            *self.starts.find(consumer, self._logs_of(stored), patient=False),
+            *self.starts.find_starts(consumer, self._logs_of(others)),
+            *self.starts.find_starts(consumer, self._logs_of(stored), patient=False),
         ]
         known = [start for start in found if start.progress is not None]
         self._anew(consumer, [start for start in known if start.offset != given[start.partition]])
-        self._begin(known)
+        self._begin_partitions(known)
 
     def _start_others(self, consumer: Consumer) -> None:
         """Start what the end of the same transaction has set free: the offsets of a dead pod come back together."""
         if waiting := list(self.client.waiting):
-            starts = self.starts.find(consumer, self._logs_of(waiting), patient=False)
+            starts = self.starts.find_starts(consumer, self._logs_of(waiting), patient=False)
             known = [start for start in starts if start.offset != OFFSET_STORED]
             self._anew(consumer, known)
-            self._begin(known)
+            self._begin_partitions(known)
 
     def _anew(self, consumer: Consumer, starts: Sequence[Start]) -> None:
         """Make the client fetch partitions from other offsets."""
         if starts:
             self.client.give_anew(consumer, starts)
 
-    def _begin(self, starts: Collection[Start]) -> None:
+    def _begin_partitions(self, starts: Collection[Start]) -> None:
         """Report to the lane which partitions start where.
 
         Call this after the membership is taken: the lane may commit at once.

@@ -74,7 +74,7 @@ class ClientWatch:
         """Note that for want of room nothing is fetched."""
         self._choked = True
 
-    def look(
+    def why_replace(
         self, consumer: Consumer, assignment: Assignment, now: float, *, is_cut_off: bool = False
     ) -> Useless | None:
         """Return why the client must be replaced, which is logged; None if it need not be.

@@ -185,7 +185,7 @@ class ConsumerThread(ContextThread):
             _LOG.exception("the consumer thread has ended", extra={"event": "thread-ended"})
             self.failure = failure
 
-    def _begin(self) -> None:
+    def _join_group(self) -> None:
         """Make a client with the newest credentials, and join; do nothing if a stop comes first."""
         if (consumer := self._client.make(self._demands.stopping, self._count_turn)) is not None:
             self.assignment.join(consumer, self._demands.topics)
@@ -196,7 +196,7 @@ class ConsumerThread(ContextThread):
     def _begin_anew(self) -> None:
         """Give everything up in order, as in a rebalance, and join again with a new client."""
         self._leave()
-        self._begin()
+        self._join_group()
 
     def _leave(self) -> None:
         """Give everything up in order, and leave the group together with the client."""
@@ -229,7 +229,7 @@ class ConsumerThread(ContextThread):
     def _poll_once(self) -> None:
         self.last_poll_at = time.monotonic()
         if (consumer := self._client.consumer) is None:
-            self._begin()
+            self._join_group()
             return
         if not self._client.is_valid(consumer):
             self._begin_anew()
@@ -239,7 +239,10 @@ class ConsumerThread(ContextThread):
         self.assignment.answer(consumer)
         self.assignment.request_offsets(consumer, self.last_poll_at)
         self._run_commands()
-        if self.looks.is_time(self.last_poll_at) and (useless := self._look(consumer, self.last_poll_at)) is not None:
+        if (
+            self.looks.is_time(self.last_poll_at)
+            and (useless := self._look_why_replace(consumer, self.last_poll_at)) is not None
+        ):
             self._replace_client(useless)
             return
         if self._handler.full():
@@ -253,7 +256,7 @@ class ConsumerThread(ContextThread):
             self.client_watch.emptied()
         self._give(consumer, taken)
 
-    def _look(self, consumer: Consumer, now: float) -> Useless | None:
+    def _look_why_replace(self, consumer: Consumer, now: float) -> Useless | None:
         """Look at the logs, at the group, and at the client; return why it must be replaced. `now`: steady seconds."""
         begins = self.looks.begins
         if begins:
@@ -266,7 +269,7 @@ class ConsumerThread(ContextThread):
         if begins:
             self.client_watch.look_for_deaf(self.assignment, self.looks.answered)
         is_cut_off = begins and self._client.is_cut_off(is_answered=bool(self.looks.answered))
-        return self.client_watch.look(consumer, self.assignment, now, is_cut_off=is_cut_off)
+        return self.client_watch.why_replace(consumer, self.assignment, now, is_cut_off=is_cut_off)
 
     def _replace_client(self, why: Useless) -> None:
         # Nothing of what is under way can be committed, and others may have it.
@@ -321,7 +324,7 @@ class ConsumerThread(ContextThread):
             ]
             self._handler.received(runs, handed_over.weight)
         if handed_over.firsts:
-            self._hand_overs.forget(handed_over.firsts)
+            self._hand_overs.forget_partitions(handed_over.firsts)
             self.assignment.learn(consumer, handed_over.firsts)
         if handed_over.gap is not None:
             self._fetch_whole(handed_over.gap)
@@ -351,5 +354,5 @@ class ConsumerThread(ContextThread):
         self.last_error = f"{error.name()}: {error.str()}"
         if error.fatal():
             raise KafkaException(error)
-        self.assignment.group.hear(error.code(), self.last_error)
+        self.assignment.group.note_client_error(error.code(), self.last_error)
         _LOG.warning("%s", self.last_error, extra={"event": "kafka-error"})

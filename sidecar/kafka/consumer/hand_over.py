@@ -208,7 +208,7 @@ class HandOver:
             self._ages.insert(0, self._age(message))
         return True
 
-    def forget(self, partitions: Collection[Partition]) -> None:
+    def forget_partitions(self, partitions: Collection[Partition]) -> None:
         """Drop what is left of partitions that are fetched again."""
         for number, message in enumerate(self._batches.left):
             if (message.topic(), message.partition()) in partitions:

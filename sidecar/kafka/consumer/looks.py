@@ -104,7 +104,7 @@ class Looks:
         return []
 
     def _due_offsets(self, logs: OffsetLookup, owned_partitions: OwnedByKey, now: float) -> list[Partition]:
-        self.due_offsets.look(logs, owned_partitions.values(), self.ends)
+        self.due_offsets.request_due_offsets(logs, owned_partitions.values(), self.ends)
         return []
 
     def _logs(self, logs: OffsetLookup, owned_partitions: OwnedByKey, now: float) -> list[Partition]:
@@ -153,7 +153,7 @@ class DueOffsets:
         """Why the last look is incomplete; empty if it is complete."""
         self._known: dict[Partition, int] = {}
 
-    def look(
+    def request_due_offsets(
         self, logs: OffsetLookup, owned_partitions: Collection[OwnedPartition], ends: Mapping[Partition, int]
     ) -> None:
         """Request the due offsets of the level partitions that are owned. What is not answered is in `problem`."""

@@ -117,7 +117,7 @@ class GroupMembership:
         """Note that the client is told to subscribe to other topics."""
         self._subscribed = True
 
-    def hear(self, code: int, text: str) -> None:
+    def note_client_error(self, code: int, text: str) -> None:
         """Take in an error of the client. `text`: what is said of it to people."""
         if code in REFUSALS:
             self.refused = text
@@ -173,7 +173,7 @@ class GroupMembership:
         self._served = self._looked = self._revoked = None
         self.overtaken = False
 
-    def end(self) -> None:
+    def end_membership(self) -> None:
         """Commit nothing more: the group is left."""
         self.current, self.refused = None, ""
         self.lose()

@@ -153,9 +153,9 @@ class ReaderBefore:
         """Return its progress in each partition, None where it has none; what Kafka does not answer for is left out."""
         asked = [source for source in partitions if source.topic in self._topics]
         others = dict.fromkeys(source for source in partitions if source.topic not in self._topics)
-        return {**others, **(self._ask(asked) if asked else {})}
+        return {**others, **(self._ask_committed(asked) if asked else {})}
 
-    def _ask(self, asked: Sequence[Partition]) -> dict[Partition, Progress | None]:
+    def _ask_committed(self, asked: Sequence[Partition]) -> dict[Partition, Progress | None]:
         config = self._config()
         try:
             consumer = make_client(Consumer, config)
@@ -208,7 +208,7 @@ class Starts(PassedOver):
         self._latest = start_at == "latest"
         self._before = before
 
-    def find(
+    def find_starts(
         self,
         consumer: Consumer,
         logs_read: Mapping[Partition, LogId | None],

@@ -199,7 +199,7 @@ class ClientLog(logging.Handler):
         if not text.startswith("CONFWARN"):
             self.texts.append(text)
 
-    def note(self, error: KafkaError) -> None:
+    def keep_error(self, error: KafkaError) -> None:
         """Keep one error, with the name of its code."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:  # it says less than the error before it
             self.texts.append(f"{error.name()} {error.str()}")
@@ -220,7 +220,7 @@ def answers(kafka: Mapping[str, str]) -> list[str] | Unreachable:
         "socket.connection.setup.timeout.ms": 3_000,
         "api.version.request.timeout.ms": 3_000,
         "logger": logger,
-        "error_cb": told.note,
+        "error_cb": told.keep_error,
     }
     try:
         client = make_client(AdminClient, config)

@@ -88,16 +88,16 @@ class CredentialWatcher(ContextThread):
         self._ask_at = time.monotonic() + ASK_AFTER
         while not self._stopping.wait(LOOK_EVERY):
             try:
-                self._look()
+                self._look_at_files()
                 if time.monotonic() >= self._ask_at and (self._waiting() or self.problem or self._hint.heard.is_set()):
-                    self._ask()
+                    self._ask_kafka()
             except Exception:  # noqa: BLE001 - even a fault of ours here must never stop the records
                 _LOG.exception("watching the credentials failed; it is tried again", extra={"event": "fault"})
         logging.getLogger(KAFKA).removeHandler(self._hint)
 
     # --- the files ---------------------------------------------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _look_at_files(self) -> None:
         fresh = self._kafka.fresh()
         try:
             digest = digest_of(fresh)
@@ -153,7 +153,7 @@ class CredentialWatcher(ContextThread):
 
     # --- why Kafka does not answer -----------------------------------------------------------------------------------
 
-    def _ask(self) -> None:
+    def _ask_kafka(self) -> None:
         """Ask Kafka with a client of our own; keep and log what it finds."""
         self._hint.heard.clear()
         answer = answers(self._kafka)

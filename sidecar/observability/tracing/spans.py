@@ -40,7 +40,7 @@ class Attempts:
     def __call__(self, record: Record, reply: Reply) -> None:
         """Start one delivery in a span. `reply` gets the record as it came, and its outcome, exactly once."""
         headers = [] if record.headers is None else record.headers
-        span = self._begin(record, origin_of(headers), before_of(headers))
+        span = self._begin_span(record, origin_of(headers), before_of(headers))
 
         def ended(_sent: Record, outcome: Outcome, now: Now) -> None:
             # These are no attempts. A span that never ends is never exported.
@@ -64,7 +64,7 @@ class Attempts:
         """Take no more deliveries."""
         self._delivery.close()
 
-    def _begin(self, record: Record, origin: SpanContext | None, before: SpanContext | None) -> Span:
+    def _begin_span(self, record: Record, origin: SpanContext | None, before: SpanContext | None) -> Span:
         links = [
             Link(context, {"reconsume.link": what})
             for what, context in (("attempt-before", before), ("origin", origin))

@@ -237,7 +237,7 @@ def test_without_the_topic_show_has_the_configuration_and_set_says_the_mend(
     refused = call("policy", "set", "max_deaths=3", "--yes")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "`reconsume topics apply -c " in refused.stderr
-    assert Cluster({"bootstrap.servers": kafka.bootstrap}).find([f"{group}-RETRY-POLICY"]) == {}
+    assert Cluster({"bootstrap.servers": kafka.bootstrap}).find_topics([f"{group}-RETRY-POLICY"]) == {}
 
 
 def test_show_warns_where_strict_would_refuse(call: Call, topic: str) -> None:

@@ -56,7 +56,7 @@ def test_plan_shows_every_topic_and_creates_none(topics: Call, kafka: Broker, gr
     level = found[f"{group}-RETRY-1m"]["wanted"]
     assert level["partitions"] == 2
     assert level["config"]["max.message.bytes"] == str(2_000_000 + 16 * 1024)
-    assert Cluster({"bootstrap.servers": kafka.bootstrap}).find(found) == {}
+    assert Cluster({"bootstrap.servers": kafka.bootstrap}).find_topics(found) == {}
 
 
 def test_only_a_group_whose_view_spark_writes_has_topics_for_rows_and_sums(topics: Call, group: str) -> None:
@@ -120,7 +120,7 @@ def test_apply_gives_a_policy_topic_its_second_partition(topics: Call, kafka: Br
     """Given a policy topic with one partition, then `apply` grows it, and says so before in a dry run."""
     topics("apply", "--yes")
     name = f"{group}-RETRY-POLICY"
-    spec = Cluster({"bootstrap.servers": kafka.bootstrap}).find([name])[name]
+    spec = Cluster({"bootstrap.servers": kafka.bootstrap}).find_topics([name])[name]
     delete_topics(kafka.bootstrap, name)
     kept = (
         "cleanup.policy",
@@ -149,7 +149,9 @@ def test_apply_gives_a_queue_topic_the_partitions_that_were_added_to_its_main_to
     grown = rows(topics("apply", "--yes", *ladder))
     assert grown[queue]["result"] == "grown"
     assert {row["result"] for name, row in grown.items() if name != queue} <= {"ok", "differs"}
-    until(lambda: cluster.find([queue])[queue].partitions == 3, SECONDS, "the queue has as many as the main topic")
+    until(
+        lambda: cluster.find_topics([queue])[queue].partitions == 3, SECONDS, "the queue has as many as the main topic"
+    )
 
 
 def test_apply_leaves_a_topic_that_differs_as_it_is(topics: Call, kafka: Broker, group: str) -> None:
@@ -161,7 +163,7 @@ def test_apply_leaves_a_topic_that_differs_as_it_is(topics: Call, kafka: Broker,
     assert found[name]["result"] == "differs"
     assert found[f"{group}-RETRY-1s"]["result"] == "created"
     assert "1 of 6 topics differ" in applied.stderr
-    config = Cluster({"bootstrap.servers": kafka.bootstrap}).find([name])[name].config
+    config = Cluster({"bootstrap.servers": kafka.bootstrap}).find_topics([name])[name].config
     assert (config["cleanup.policy"], config["retention.ms"]) == ("compact", "1000")
     assert topics("apply", "--yes").exit_code == 3
     repairs = [row["repair"] for row in map(json.loads, topics("check").stdout.splitlines())]
@@ -176,19 +178,19 @@ def test_apply_widens_what_is_narrow_when_it_is_told_to_and_still_reports_what_e
     topics("apply", "--yes")
     cluster = Cluster({"bootstrap.servers": kafka.bootstrap})
     narrow, odd = f"{group}-RETRY-1m", f"{group}-RETRY-1s"
-    sound = cluster.find([narrow, odd])
+    sound = cluster.find_topics([narrow, odd])
     for name, more in ((narrow, {}), (odd, {"retention.ms": "1000"})):
         kept = ("cleanup.policy", "message.timestamp.type", "retention.ms", "retention.bytes", "max.message.bytes")
         delete_topics(kafka.bootstrap, name)
         create_topic(kafka.bootstrap, name, 1, {key: sound[name].config[key] for key in kept} | more)
     assert topics("apply", "--yes").exit_code == 3
     assert rows(topics("apply", "--widen", "--dry-run"))[narrow]["result"] == "would be grown"
-    assert cluster.find([narrow])[narrow].partitions == 1
+    assert cluster.find_topics([narrow])[narrow].partitions == 1
     widened = topics("apply", "--widen", "--yes")
     assert widened.exit_code == 3, "the retention of the other one still differs"
     assert {name: rows(widened)[name]["result"] for name in (narrow, odd)} == {narrow: "grown", odd: "grown"}
     assert "1 of 6 topics differ" in widened.stderr
-    until(lambda: cluster.find([narrow])[narrow].partitions == 2, SECONDS, "the topic has its partitions")
+    until(lambda: cluster.find_topics([narrow])[narrow].partitions == 2, SECONDS, "the topic has its partitions")
     assert {row["topic"] for row in map(json.loads, topics("check").stdout.splitlines())} == {odd}
 
 

@@ -35,12 +35,12 @@ def test_topics_are_exported_as_apply_would_create_them(
     made = {document["spec"]["topicName"]: document for document in yaml.safe_load_all(shown.stdout)}
     assert {document["metadata"]["labels"]["strimzi.io/cluster"] for document in made.values()} == {"main"}
     assert main not in made
-    assert Cluster({"bootstrap.servers": kafka.bootstrap}).find(made) == {}
+    assert Cluster({"bootstrap.servers": kafka.bootstrap}).find_topics(made) == {}
     reconsume(*words, "topics", "apply", "--yes")
     cluster = Cluster({"bootstrap.servers": kafka.bootstrap})
     # The controller has made them; the broker that is asked hears of it a moment later.
-    until(lambda: cluster.find(made).keys() == made.keys(), SECONDS, "the broker knows the topics")
-    found = cluster.find(made)
+    until(lambda: cluster.find_topics(made).keys() == made.keys(), SECONDS, "the broker knows the topics")
+    found = cluster.find_topics(made)
     for name, document in made.items():
         spec = document["spec"]
         assert (found[name].partitions, found[name].replication) == (spec["partitions"], spec["replicas"])

@@ -41,7 +41,7 @@ def test_a_default_group_has_ten_topics_and_long_waits_end_on_time(
     kinds += ["-RETRY", "-DLQ", "-RETRY-EVENTS", "-RETRY-POLICY"]
     there = Cluster({"bootstrap.servers": group.bootstrap}).topic_names()
     assert {name for name in there if name.startswith(group.group)} == {f"{group.group}{kind}" for kind in kinds}
-    assert len(Cluster({"bootstrap.servers": group.bootstrap}).find([group.dlq])[group.dlq].all_partitions) == 6
+    assert len(Cluster({"bootstrap.servers": group.bootstrap}).find_topics([group.dlq])[group.dlq].all_partitions) == 6
 
     sidecar = start_sidecar(group, service.url, overrides=DEFAULTS)
     produce(group.bootstrap, group.main, [Out(name.encode(), b"key") for name in CASES])

@@ -31,7 +31,7 @@ def fresh_spec(**changes: object) -> TopicSpec:
 
 def test_a_topic_is_found_with_its_partitions_replicas_and_settings(cluster: Cluster, make_topic: MakeTopic) -> None:
     name = make_topic(3, max_message_bytes=12345, cleanup_policy="compact")
-    found = cluster.find([name])[name]
+    found = cluster.find_topics([name])[name]
     assert (found.partitions, found.replication) == (3, 1)
     assert found.config["max.message.bytes"] == "12345"
     assert found.config["cleanup.policy"] == "compact"
@@ -39,13 +39,13 @@ def test_a_topic_is_found_with_its_partitions_replicas_and_settings(cluster: Clu
 
 def test_an_absent_topic_is_left_out_and_not_created_by_asking(cluster: Cluster, make_topic: MakeTopic) -> None:
     here, absent = make_topic(), f"absent-{uuid.uuid4().hex}"
-    assert set(cluster.find([here, absent])) == {here}
-    assert cluster.find([absent]) == {}
+    assert set(cluster.find_topics([here, absent])) == {here}
+    assert cluster.find_topics([absent]) == {}
 
 
 def test_a_main_topic_gives_what_the_groups_topics_follow(cluster: Cluster, make_topic: MakeTopic) -> None:
     name = make_topic(2, max_message_bytes=2_000_000, min_insync_replicas=1)
-    source = source_of(cluster.find([name])[name])
+    source = source_of(cluster.find_topics([name])[name])
     assert (source.name, source.partitions, source.max_message_bytes) == (name, 2, 2_000_000)
     assert (source.replication, source.min_insync_replicas) == (1, 1)
 
@@ -54,7 +54,7 @@ def test_a_topic_is_created_as_it_is_specified(cluster: Cluster) -> None:
     spec = fresh_spec(config={"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"})
     (result,) = TopicAdmin(cluster).create([spec])
     assert result.state is CreateState.CREATED
-    found = cluster.find([spec.name])[spec.name]
+    found = cluster.find_topics([spec.name])[spec.name]
     assert found.partitions == 2
     assert {key: found.config[key] for key in spec.config} == spec.config
 
@@ -76,13 +76,13 @@ def test_only_asking_creates_nothing(cluster: Cluster) -> None:
     good, bad = fresh_spec(), fresh_spec(replication=3)
     states = [result.state for result in TopicAdmin(cluster).create([good, bad], only_ask=True)]
     assert states == [CreateState.CREATED, CreateState.FAILED]
-    assert cluster.find([good.name]) == {}
+    assert cluster.find_topics([good.name]) == {}
 
 
 def test_a_broker_that_is_away_is_one_sentence_and_no_long_wait() -> None:
     began = time.monotonic()
     with pytest.raises(BrokerError, match=r"no broker of 127\.0\.0\.1:1 answered within 8 s.*refused") as caught:
-        Cluster({"bootstrap.servers": "127.0.0.1:1"}).find(["orders"])
+        Cluster({"bootstrap.servers": "127.0.0.1:1"}).find_topics(["orders"])
     assert time.monotonic() - began < SOON
     assert "\n" not in str(caught.value)
 

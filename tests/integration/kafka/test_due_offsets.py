@@ -60,7 +60,9 @@ class Look:
         asked = [TopicPartition(*source, OFFSET_END) for source in sources]
         places = self.consumer.offsets_for_times(asked, timeout=SECONDS)
         ends = {Partition(place.topic, place.partition): place.offset for place in places}
-        self.heads.look(self.logs(), [OwnedPartition(source, WantedFetch(1)) for source in sources], ends)
+        self.heads.request_due_offsets(
+            self.logs(), [OwnedPartition(source, WantedFetch(1)) for source in sources], ends
+        )
         return self.found[-1]
 
 
@@ -101,7 +103,7 @@ def test_a_topic_that_is_gone_is_said_and_the_others_are_known(kafka: Broker, ma
     together(kafka.bootstrap, topic, 1)
     look = Look(kafka.bootstrap, {topic: -SLACK, f"{topic}-gone": -SLACK})
     until(lambda: look.at(Partition(topic, 0)), SECONDS, "the level is due")
-    look.heads.look(
+    look.heads.request_due_offsets(
         look.logs(),
         [
             OwnedPartition(Partition(topic, 0), WantedFetch(1)),

@@ -74,7 +74,7 @@ def test_a_batch_that_fails_leaves_rows_sums_and_positions_as_they_were(store: V
     before = rows(store), sums(store), store.positions()
     good, broken = changed(id="orders:3:7"), changed(id="x")
     with pytest.raises(OverflowError):
-        store.take(Batch([folded(good, 1), folded(broken, 2**70)], [good, broken], {(TOPIC, 0): 9}, []))
+        store.store_batch(Batch([folded(good, 1), folded(broken, 2**70)], [good, broken], {(TOPIC, 0): 9}, []))
     assert (rows(store), sums(store), store.positions()) == before
 
 

@@ -245,7 +245,7 @@ def test_a_position_that_is_not_the_jobs_about_these_topics_counts_as_none(
 
 
 def ids_of(kafka: Broker, names: Names) -> tuple[str, str]:
-    topics = Cluster({"bootstrap.servers": kafka.bootstrap}).find([names.events, names.view])
+    topics = Cluster({"bootstrap.servers": kafka.bootstrap}).find_topics([names.events, names.view])
     return as_java_prints(topics[names.events].id), as_java_prints(topics[names.view].id)
 
 

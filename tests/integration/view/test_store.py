@@ -44,9 +44,9 @@ def test_on_a_tie_the_later_update_wins_then_the_later_offset(store: ViewCopy, a
     take(store, new, old)
     assert ask.message(old.id) == encode_row(new)
     again = view_row(1, at=5, updated_at=11, reason="again")
-    store.take(Batch([read(again, 0)], [], {}, []))
+    store.store_batch(Batch([read(again, 0)], [], {}, []))
     assert ask.message(old.id) == encode_row(new)
-    store.take(Batch([read(again, 7)], [], {}, []))
+    store.store_batch(Batch([read(again, 7)], [], {}, []))
     assert ask.message(old.id) == encode_row(again)
 
 
@@ -62,7 +62,7 @@ def test_rows_and_positions_are_one_transaction(store: ViewCopy, ask: ViewQuery)
     take(store, view_row(1))
     broken = RowRead(view_row(2, reason="r"), 2**70, 1, 1)  # no number that SQLite knows
     with pytest.raises(OverflowError):
-        store.take(Batch([read(view_row(3)), broken], [], {PLACE: 9}, []))
+        store.store_batch(Batch([read(view_row(3)), broken], [], {PLACE: 9}, []))
     assert store.positions() == {PLACE: 1}
     assert ask.message("orders:0:3") is None
     take(store, view_row(3), view_row(4))
@@ -70,7 +70,7 @@ def test_rows_and_positions_are_one_transaction(store: ViewCopy, ask: ViewQuery)
 
 
 def test_what_was_written_before_the_retention_leaves(store: ViewCopy, ask: ViewQuery) -> None:
-    store.take(Batch([read(view_row(1), 0, written=99), read(view_row(2), 1, written=100)], [], {}, []))
+    store.store_batch(Batch([read(view_row(1), 0, written=99), read(view_row(2), 1, written=100)], [], {}, []))
     store.drop_older(100, 0)
     assert (ask.message("orders:0:1"), ask.message("orders:0:2") is None) == (None, False)
 
@@ -95,7 +95,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
     store = open_copy(tmp_path, GROUP, Source.SPARK)
     store.begin_anew(Kind.VIEW, PLACE[0], "one")
     take(store, view_row(1))
-    store.note(Facts(5))
+    store.store_facts(Facts(5))
     store.close()
     again = open_copy(tmp_path, GROUP, Source.SPARK)
     assert (again.positions(), again.facts(), again.identity(Kind.VIEW)) == ({PLACE: 1}, Facts(5), "one")
@@ -105,7 +105,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_another_topic_of_the_same_name_is_begun_anew(store: ViewCopy, ask: ViewQuery) -> None:
     take(store, view_row(1))
     take_counts(store, EVENT)
-    store.note(Facts(5))
+    store.store_facts(Facts(5))
     store.begin_anew(Kind.VIEW, PLACE[0], "two")
     assert (ask.message("orders:0:1"), store.positions(), store.facts()) == (None, {}, Facts(None))
     assert len(ask.sums(0, 10).values) == 1
@@ -216,9 +216,9 @@ def test_rows_that_an_older_version_could_not_read_are_read_by_one_that_can(tmp_
     def kept(passed_over: int) -> bool:
         """Whether a file is still there at the next start that lacks rows of this version."""
         store = open_copy(tmp_path, f"{GROUP}-{passed_over}", Source.SPARK)
-        store.take(Batch([read(view_row(1))], [], {PLACE: 9}, [passed_over + 1]))
-        store.take(Batch([], [], {PLACE: 10}, [passed_over]))
-        store.take(Batch([read(view_row(2))], [], {PLACE: 11}, []))
+        store.store_batch(Batch([read(view_row(1))], [], {PLACE: 9}, [passed_over + 1]))
+        store.store_batch(Batch([], [], {PLACE: 10}, [passed_over]))
+        store.store_batch(Batch([read(view_row(2))], [], {PLACE: 11}, []))
         store.close()
         again = open_copy(tmp_path, f"{GROUP}-{passed_over}", Source.SPARK)
         positions = again.positions()

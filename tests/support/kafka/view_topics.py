@@ -75,7 +75,7 @@ def tell(bootstrap: str, events: Iterable[Event]) -> None:
 def commit_as_job(bootstrap: str, names: Names) -> None:
     """Say that all events are read, as the Spark job does."""
     cluster = Cluster({"bootstrap.servers": bootstrap})
-    topics = cluster.find([names.events, names.view])
+    topics = cluster.find_topics([names.events, names.view])
     metadata = render_position(*(as_java_prints(topics[name].id) for name in (names.events, names.view)))
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": names.view_group})
     ends = cluster.spans(topics[names.events].all_partitions)

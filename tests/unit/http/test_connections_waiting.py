@@ -24,5 +24,5 @@ def test_any_number_of_waiting_callers_leaves_every_place_to_the_answers_of_othe
     everyone.called("next")
     everyone.answered("waits-7")
     everyone.called("waits-7")
-    everyone.forget("waits-8")
+    everyone.forget_connection("waits-8")
     assert everyone.enter("another", "") is Admission.RESERVE, "a caller that has its record takes a place again"

@@ -34,7 +34,7 @@ def made_and_let_go_of() -> None:
 def asked_in_vain() -> None:
     cluster.ANSWER_SECONDS = 0.5
     with suppress(BrokerError):
-        Cluster(NOBODY).find(["orders"])
+        Cluster(NOBODY).find_topics(["orders"])
         raise AssertionError
 
 

@@ -52,7 +52,7 @@ class Watched:
     def look(self, *, is_cut_off: bool = False) -> Useless | None:
         """One look, ten seconds later, at the client as a member."""
         self.now += LOOK_EVERY
-        return self.watch.look(cast("Consumer", self.client), self.assignment, self.now, is_cut_off=is_cut_off)
+        return self.watch.why_replace(cast("Consumer", self.client), self.assignment, self.now, is_cut_off=is_cut_off)
 
     def listen(self) -> list[Partition]:
         """One look, ten seconds later, at a client of which all was taken that it had fetched: to what it is deaf."""
@@ -185,7 +185,7 @@ def test_an_overtaken_client_is_replaced_at_the_next_look() -> None:
     watched = Watched(end=42)
     watched.assignment.group.overtaken = True
     assert watched.look() is Useless.OVERTAKEN
-    watched.assignment.group.end()
+    watched.assignment.group.end_membership()
     assert watched.looks() is None
 
 

@@ -89,9 +89,9 @@ def test_how_far_a_level_is_due(later: int, silent: bool, heads: dict[Partition,
     leaders, owned_partitions = Leaders(lambda: cluster.now), [OwnedPartition(LEVEL, WantedFetch(1))]
     due.waits, due.tell = lambda: {LEVEL.topic: 5_000}, told.append
     cluster.later = 5
-    due.look(cluster.lookup(leaders), owned_partitions, {LEVEL: 9})
+    due.request_due_offsets(cluster.lookup(leaders), owned_partitions, {LEVEL: 9})
     cluster.later, cluster.silent = later, {0} if silent else set()
-    due.look(cluster.lookup(leaders), owned_partitions, {LEVEL: 9})
+    due.request_due_offsets(cluster.lookup(leaders), owned_partitions, {LEVEL: 9})
     assert told == [{LEVEL: 5}, heads]
     assert bool(due.problem) == silent
 

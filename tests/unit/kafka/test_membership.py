@@ -148,7 +148,7 @@ def test_a_client_that_joins_again_within_a_revocation_is_overtaken(
     assert assignment.group.overtaken is overtaken
     assignment.group.rebalanced(cast("Consumer", client), {})
     assert assignment.group.overtaken is overtaken
-    assignment.group.end()
+    assignment.group.end_membership()
     assert not assignment.group.overtaken
 
 

@@ -136,7 +136,7 @@ def where_the_topics_were_created_again(count: int) -> Thread:
     thread.cluster.asked.clear()
     thread.cluster.later = LOW
     for moment in (10.0, 20.0, 30.0):  # the three questions of a look
-        thread.consumer._look(thread.cluster.consumer, moment)
+        thread.consumer._look_why_replace(thread.cluster.consumer, moment)
     assert sorted(thread.lane.shorter) == thread.sources
     return thread
 
@@ -144,7 +144,7 @@ def where_the_topics_were_created_again(count: int) -> Thread:
 def where_broadcast_begins(count: int) -> Thread:
     thread = thread_of(count, "")
     everything = AllPartitions(thread.lane, lock_timeout=1.0)
-    everything._take(thread.cluster.consumer, thread.sources, thread.sources)
+    everything._take_partitions(thread.cluster.consumer, thread.sources, thread.sources)
     assert thread.lane.starts == dict.fromkeys(thread.sources, HIGH)
     return thread
 

@@ -125,7 +125,7 @@ def test_an_error_about_one_partition_is_not_taken_for_no_offset() -> None:
 @pytest.mark.parametrize("start_at", ["earliest", "latest"])
 def test_what_cannot_be_answered_is_left_to_the_client(start_at: str) -> None:
     """No question in a rebalance callback may raise: the thread would end with it."""
-    assert Starts(start_at).find(consumer(refuses=True), [PLACE]) == [Start(PLACE, OFFSET_STORED, None)]
+    assert Starts(start_at).find_starts(consumer(refuses=True), [PLACE]) == [Start(PLACE, OFFSET_STORED, None)]
 
 
 class Log(Silent):

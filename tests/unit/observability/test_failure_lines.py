@@ -74,10 +74,10 @@ def test_a_minute_is_one_line_with_the_failures_by_topic_and_class(caplog: pytes
     for reason, count in {"http-500": 3, "timeout": 1}.items():
         for _ in range(count):
             lane.failures.add(a_record(), reason)
-    told.log()
-    told.log()
+    told.log_sum()
+    told.log_sum()
     lane.failures.add(a_record(), "timeout")
-    told.log()
+    told.log_sum()
     minutes = [line for line in lines() if line["event"] == "failures"]
     assert [(line["failed"], line["by"]) for line in minutes] == [
         (4, {"orders http-500": 3, "orders timeout": 1}),
@@ -91,7 +91,7 @@ def test_many_classes_fill_neither_the_line_nor_the_memory(caplog: pytest.LogCap
     told, lines = sums(lane, caplog)
     for number in range(3 * MOST_REASONS):
         lane.failures.add(a_record(), f"class-{number}")
-    told.log()
+    told.log_sum()
     assert len(lane.failures.by_cause) == MOST_REASONS + 1
     (sum_of_all,) = [line for line in lines() if line["event"] == "failures"]
     assert (sum_of_all["failed"], len(sum_of_all["by"])) == (3 * MOST_REASONS, MOST_NAMED)
@@ -108,7 +108,7 @@ def test_the_first_failure_of_each_class_and_topic_in_a_minute_has_a_line_with_i
     failures = ((0, lane, "no sku 7"), (1, lane, "no sku 8"), (EVERY - 1, retries, "no sku 9"), (EVERY, lane, "no 10"))
     for clock[0], counters, text in failures:
         counters.failures.add(a_record(), "http-422", text)
-        told.log()
+        told.log_sum()
     lane.failures.add(a_record(), "timeout")
     told.log_first()
     firsts = [(line["reason"], line["text"], line["topic"]) for line in lines() if line["event"] == "failure"]

@@ -48,7 +48,7 @@ class Instance:
     def wait(self, seconds: int) -> None:
         for _ in range(seconds // 10):
             self.steady_ms += 10_000
-            self.signals.look(Now(self.steady_ms, self.steady_ms))
+            self.signals.look_at_lanes(Now(self.steady_ms, self.steady_ms))
 
     def attempts(self, outcome: str, count: int) -> None:
         self.lane.deliveries["orders", "main", outcome] += count

@@ -31,7 +31,7 @@ class Runner:
 
 async def receive(leases: PullQueue, seconds: float) -> None:
     """A call of the service that waits so long."""
-    async with leases.turn(seconds, asyncio.get_running_loop().create_future()):
+    async with leases.wait_for_records(seconds, asyncio.get_running_loop().create_future()):
         pass
 
 

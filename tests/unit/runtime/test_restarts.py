@@ -40,7 +40,7 @@ def restarted(process: Restarts, *causes: RestartCause) -> Restarts:
     for cause in causes:
         assert process.ask(cause)
     environ: dict[str, str] = {}
-    process.note(environ, {})
+    process.note_restart(environ, {})
     successor = Restarts(environ)
     assert not environ, "what the process starts does not see it"
     return successor

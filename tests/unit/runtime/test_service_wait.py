@@ -17,7 +17,7 @@ def lines(wait: ServiceWait, times: list[float], caplog: pytest.LogCaptureFixtur
     written = []
     for waited in times:
         caplog.clear()
-        wait.look(waited)
+        wait.log_wait(waited)
         written += [waited for record in caplog.records if vars(record)["event"] == "waiting-for-service"]
     return written
 

@@ -31,16 +31,16 @@ def test_at_most_so_many_are_read_the_newest_of_each_partition_and_all_if_they_f
 
 def test_a_copy_is_complete_since_the_first_record_behind_its_last_gap() -> None:
     gaps = Gaps(0)
-    gaps.find({ONE: 0, TWO: 7}, {})
+    gaps.note_gaps({ONE: 0, TWO: 7}, {})
     gaps.met(ONE, 50)
     assert gaps.since == 0, "it was read from its first record on"
     gaps.met(TWO, 60)
     gaps.met(TWO, 90)
     assert gaps.since == 60
-    gaps.find({ONE: 10, TWO: 7}, {ONE: 10, TWO: 30})
+    gaps.note_gaps({ONE: 10, TWO: 7}, {ONE: 10, TWO: 30})
     gaps.met(ONE, 100)
     assert gaps.since == 60, "a restart that misses nothing changes nothing"
-    gaps.find({ONE: 11, TWO: 7}, {ONE: 10, TWO: 30})
+    gaps.note_gaps({ONE: 11, TWO: 7}, {ONE: 10, TWO: 30})
     gaps.met(ONE, 55)
     assert gaps.since == 60, "the later of the two holds"
 

@@ -26,7 +26,7 @@ def reply(_record: Record, _outcome: Outcome, _now: Now) -> None:
 def filled(*offsets: int, remembered: int = 1024) -> LeaseTable:
     table = LeaseTable(remembered)
     for offset in offsets:
-        table.add(record(offset), reply)
+        table.add_ready(record(offset), reply)
     return table
 
 
@@ -36,26 +36,26 @@ def offsets(leases: Iterable[Lease]) -> list[int]:
 
 def test_records_are_received_in_the_order_in_which_they_became_ready() -> None:
     table = filled(5, 3, 4)
-    assert offsets(table.take(2, PLENTY, 100, 0)) == [5, 3]
-    assert offsets(table.take(2, PLENTY, 100, 0)) == [4]
-    assert table.take(2, PLENTY, 100, 0) == []
+    assert offsets(table.lease_records(2, PLENTY, 100, 0)) == [5, 3]
+    assert offsets(table.lease_records(2, PLENTY, 100, 0)) == [4]
+    assert table.lease_records(2, PLENTY, 100, 0) == []
 
 
 def test_a_receive_stops_before_the_record_that_would_make_it_too_heavy() -> None:
     table = filled(0, 1, 2)  # of RECORD_COST + 2 bytes each
-    assert offsets(table.take(9, 2 * RECORD_COST + 4, 100, 0)) == [0, 1]
+    assert offsets(table.lease_records(9, 2 * RECORD_COST + 4, 100, 0)) == [0, 1]
 
 
 def test_a_record_that_is_too_heavy_by_itself_is_received_alone() -> None:
     table = filled(0, 1)
-    assert offsets(table.take(9, 1, 100, 0)) == [0]
-    assert offsets(table.take(9, 1, 100, 0)) == [1]
+    assert offsets(table.lease_records(9, 1, 100, 0)) == [0]
+    assert offsets(table.lease_records(9, 1, 100, 0)) == [1]
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_a_verdict_ends_a_lease_once_and_is_harmless_twice(verdict: LeaseEnd) -> None:
     table = filled(0)
-    (lease,) = table.take(1, PLENTY, 100, 0)
+    (lease,) = table.lease_records(1, PLENTY, 100, 0)
     assert table.settle(lease.number, verdict) == (HandleStatus.OK, lease)
     assert table.settle(lease.number, verdict) == (HandleStatus.OK, None)
     assert table.expire(1_000) == []
@@ -66,7 +66,7 @@ def test_a_verdict_ends_a_lease_once_and_is_harmless_twice(verdict: LeaseEnd) ->
 @pytest.mark.parametrize("second", VERDICTS)
 def test_another_verdict_for_a_settled_lease_is_fenced(first: LeaseEnd, second: LeaseEnd) -> None:
     table = filled(0)
-    (lease,) = table.take(1, PLENTY, 100, 0)
+    (lease,) = table.lease_records(1, PLENTY, 100, 0)
     table.settle(lease.number, first)
     told = HandleStatus.OK if first is second else HandleStatus.FENCED
     assert table.settle(lease.number, second) == (told, None)
@@ -74,7 +74,7 @@ def test_another_verdict_for_a_settled_lease_is_fenced(first: LeaseEnd, second: 
 
 def test_a_lease_ends_by_itself_exactly_when_its_time_is_over() -> None:
     table = filled(0)
-    (lease,) = table.take(1, PLENTY, 100, 50)
+    (lease,) = table.lease_records(1, PLENTY, 100, 50)
     assert table.next_end == 150
     assert table.expire(149) == []
     assert table.expire(150) == [lease]
@@ -85,7 +85,7 @@ def test_a_lease_ends_by_itself_exactly_when_its_time_is_over() -> None:
 
 def test_a_changed_lease_runs_from_the_call_on_under_a_new_number() -> None:
     table = filled(0)
-    (old,) = table.take(1, PLENTY, 100, 0)
+    (old,) = table.lease_records(1, PLENTY, 100, 0)
     new = table.change(old.number, 500, 90)
     assert isinstance(new, Lease)
     assert (new.record, new.until) == (old.record, 590)
@@ -97,7 +97,7 @@ def test_a_changed_lease_runs_from_the_call_on_under_a_new_number() -> None:
 
 def test_a_changed_lease_may_be_made_shorter() -> None:
     table = filled(0)
-    (old,) = table.take(1, PLENTY, 10_000, 0)
+    (old,) = table.lease_records(1, PLENTY, 10_000, 0)
     new = table.change(old.number, 10, 0)
     assert isinstance(new, Lease)
     assert table.expire(10) == [new]
@@ -105,7 +105,7 @@ def test_a_changed_lease_may_be_made_shorter() -> None:
 
 def test_an_acked_lease_cannot_be_changed() -> None:
     table = filled(0)
-    (lease,) = table.take(1, PLENTY, 100, 0)
+    (lease,) = table.lease_records(1, PLENTY, 100, 0)
     table.settle(lease.number, LeaseEnd.ACKED)
     assert table.change(lease.number, 100, 1) is HandleStatus.FENCED
     assert len(table) == 0
@@ -114,14 +114,14 @@ def test_an_acked_lease_cannot_be_changed() -> None:
 def two_partitions() -> tuple[LeaseTable, list[Lease]]:
     table = LeaseTable(1024)
     for offset, source in ((0, ORDERS), (1, OTHER), (2, ORDERS), (3, OTHER)):
-        table.add(record(offset, source=source), reply)
-    return table, table.take(2, PLENTY, 100, 0)
+        table.add_ready(record(offset, source=source), reply)
+    return table, table.lease_records(2, PLENTY, 100, 0)
 
 
 def test_what_nobody_has_received_of_a_revoked_partition_comes_back_and_its_leases_go_on() -> None:
     table, (mine, _) = two_partitions()
     assert [waiting.record.offset for waiting in table.recall([ORDERS], lost=False)] == [2]
-    assert offsets(table.take(9, PLENTY, 100, 0)) == [3]
+    assert offsets(table.lease_records(9, PLENTY, 100, 0)) == [3]
     assert table.settle(mine.number, LeaseEnd.ACKED) == (HandleStatus.OK, mine)
 
 
@@ -144,7 +144,7 @@ def test_a_lease_that_was_acked_before_its_partition_was_lost_stays_acked() -> N
 def test_a_lease_forgotten_long_ago_is_told_to_have_expired() -> None:
     """Whether it was acked nobody knows any more; that it is over is certain, and ok could hide a failure."""
     table = filled(0, 1, 2, remembered=2)
-    leases = table.take(3, PLENTY, 100, 0)
+    leases = table.lease_records(3, PLENTY, 100, 0)
     for lease in leases:
         table.settle(lease.number, LeaseEnd.ACKED)
     told = [table.settle(lease.number, LeaseEnd.ACKED)[0] for lease in leases]
@@ -153,7 +153,7 @@ def test_a_lease_forgotten_long_ago_is_told_to_have_expired() -> None:
 
 def test_a_lease_older_than_the_memory_still_counts_while_it_is_out() -> None:
     table = filled(*range(5), remembered=2)
-    first, *_ = table.take(5, PLENTY, 100, 0)
+    first, *_ = table.lease_records(5, PLENTY, 100, 0)
     assert table.settle(4, LeaseEnd.NACKED)[0] is HandleStatus.OK
     assert table.settle(first.number, LeaseEnd.ACKED) == (HandleStatus.OK, first)
     assert (
@@ -164,8 +164,8 @@ def test_a_lease_older_than_the_memory_still_counts_while_it_is_out() -> None:
 def test_answered_leases_of_hours_do_not_pile_up() -> None:
     table = LeaseTable()
     for offset in range(10_000):
-        table.add(record(offset), reply)
-        (lease,) = table.take(1, PLENTY, 43_200_000, offset)
+        table.add_ready(record(offset), reply)
+        (lease,) = table.lease_records(1, PLENTY, 43_200_000, offset)
         table.settle(lease.number, LeaseEnd.ACKED)
     assert len(table._ends) < 100
 
@@ -187,11 +187,11 @@ class Model(RuleBasedStateMachine):
         one = record(self.made, source=Partition("orders", partition))
         self.made += 1
         self.ready.append(one)
-        self.table.add(one, reply)
+        self.table.add_ready(one, reply)
 
     @rule(most=st.integers(1, 5), invisible=st.integers(1, 50))
     def receive(self, most: int, invisible: int) -> None:
-        leases = self.table.take(most, PLENTY, invisible, self.now)
+        leases = self.table.lease_records(most, PLENTY, invisible, self.now)
         assert [lease.record for lease in leases] == self.ready[:most]
         del self.ready[:most]
         self.until.update({lease.number: (lease.until, lease.record) for lease in leases})
@@ -261,5 +261,5 @@ TestModel = Model.TestCase
 def test_leases_end_in_the_order_of_their_ends(invisible: list[int]) -> None:
     table = filled(*range(len(invisible)))
     for length in invisible:
-        table.take(1, PLENTY, length, 0)
+        table.lease_records(1, PLENTY, length, 0)
     assert [lease.until for lease in table.expire(1_000)] == sorted(invisible)

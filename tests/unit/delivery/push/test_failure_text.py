@@ -215,7 +215,7 @@ def test_a_body_that_is_cut_off_gives_what_came() -> None:
     rules = VerdictRules(failure_text="body")
     reading = ResponseReader(rules, lambda: Now(0, 0), {}, lambda kinds: None)
     assert reading.feed(answer(500, "text/plain", b"no such sku")[:-4]) is None
-    assert reading.end(whole=False) == Failed("http-500", "no such")
+    assert reading.end_response(whole=False) == Failed("http-500", "no such")
 
 
 def test_a_packed_body_is_not_read() -> None:

@@ -132,7 +132,7 @@ def test_the_end_of_the_stream_completes_only_what_nothing_else_ends(data: bytes
     """Given a service that closes, then its head decides, unless what is cut off could be a verdict."""
     reading = a_reading()
     assert not data or reading.feed(data) is None
-    assert reading.end() == expected
+    assert reading.end_response() == expected
 
 
 @pytest.mark.parametrize(
@@ -212,4 +212,4 @@ def test_no_bytes_raise(pieces: list[bytes]) -> None:
     for piece in pieces:
         if reading.feed(piece) is not None and not reading.keep_alive:
             return
-    assert reading.end() is not None
+    assert reading.end_response() is not None
