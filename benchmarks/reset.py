@@ -25,6 +25,7 @@ from reconsume.sidecar.core.progress_codec import encode
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
 from reconsume.sidecar.group_policy.position_reset import MovePosition, PositionStore, WantedReset, read_target
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.operation import no_report
 
 GROUP, TOPIC, PORT = "reset-bench", "reset-bench-orders", 23_000
@@ -78,7 +79,7 @@ def measure(bootstrap: str, records: int) -> None:
     sidecar = Sidecar(sets)
     try:
         await_true(has_started, "the sidecar has started")
-        store = PositionStore(settings.kafka, settings.names)
+        store = PositionStore(Cluster(settings.kafka), settings.names)
         wanted = WantedReset(TOPIC, None, read_target("earliest", wall()), "a benchmark", "benchmarks")
         operation, began = MovePosition(store, settings, wanted), time.monotonic()
         plan = operation.plan(no_report)

@@ -20,6 +20,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import copy_context
 from typing import Any, TypeVar
 
@@ -86,8 +87,16 @@ class ContextThread(threading.Thread):
 class BoundedThreads:
     """A few threads for one kind of call, with a bound on its calls in progress. Called on one event loop."""
 
-    def __init__(self, name: str, threads: int, most: int) -> None:
-        """`name`: of the threads. `most`: calls in progress, with those that wait for a thread."""
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        most: int,
+        within: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        """`name`: of the threads. `most`: calls in progress, with those that wait for a thread. `within`: the context
+        in which a thread does the work of a call."""
+        self._within = within
         self._pool = ThreadPoolExecutor(threads, name)  # starts its threads when they are needed
         self._most = most
         self.in_progress = 0
@@ -98,12 +107,16 @@ class BoundedThreads:
         if self.in_progress >= self._most:
             raise BusyError("too many calls of this kind are in progress: try again in a moment")
         self.in_progress += 1
-        running = asyncio.get_running_loop().run_in_executor(self._pool, work)
+        running = asyncio.get_running_loop().run_in_executor(self._pool, self._do, work)
         running.add_done_callback(self._ended)
         try:
             return await asyncio.shield(running)
         finally:
             del running  # an error keeps this frame, and the future keeps the error
+
+    def _do(self, work: Callable[[], T]) -> T:
+        with self._within():
+            return work()
 
     def _ended(self, running: asyncio.Future[Any]) -> None:
         self.in_progress -= 1

@@ -22,13 +22,14 @@ from reconsume.sidecar.http.calls import Call, Caller, may_see_values
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields
 from reconsume.sidecar.http.problems import problem
+from reconsume.sidecar.kafka.clients import one_operation
 from reconsume.sidecar.operation import carried_out
 from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY
 
 PATH = "/v1/holds"
 FIELDS = ("topic", "level", "key", "key_base64", "all", "for", "why")
 THREADS, MOST_AT_ONCE = 2, 8
-"""Threads for calls that write, and calls in progress with those that wait. Each makes two clients of Kafka."""
+"""Threads for calls that write, and calls in progress with those that wait. Each makes three clients of Kafka."""
 TEXTS = {"topic": 249, "level": 32, "key": 4_096, "key_base64": 8_192}
 """Fields that say what is held, with their longest text."""
 
@@ -48,7 +49,7 @@ class HoldCalls:
 
     def __init__(self, holding: Holding, store: Callable[[], HoldStore], topics: Sequence[str]) -> None:
         self._holding, self._store, self._topics = holding, store, topics
-        self._writes = BoundedThreads("holds", THREADS, MOST_AT_ONCE)
+        self._writes = BoundedThreads("holds", THREADS, MOST_AT_ONCE, one_operation)
 
     async def list(self, request: Request) -> Response:
         """Return the holds that this instance obeys."""

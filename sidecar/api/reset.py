@@ -20,6 +20,7 @@ from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import RefusedError, read_fields
 from reconsume.sidecar.http.problems import problem
+from reconsume.sidecar.kafka.clients import one_operation
 from reconsume.sidecar.operation import no_report
 from reconsume.sidecar.settings import Settings
 from reconsume.topics.hold_record import LONGEST_TOPIC, LONGEST_WHY
@@ -41,7 +42,7 @@ class ResetCalls:
 
     def __init__(self, settings: Settings, store: Callable[[], PositionStore]) -> None:
         self._settings, self._store = settings, store
-        self._threads = BoundedThreads("reset", THREADS, MOST_AT_ONCE)
+        self._threads = BoundedThreads("reset", THREADS, MOST_AT_ONCE, one_operation)
 
     async def move(self, request: Request) -> Response:
         """Plan a reset and write it: 202, or 200 with `"reset": null` if it is a dry run or nothing is to be moved."""

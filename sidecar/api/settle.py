@@ -26,6 +26,7 @@ from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields
 from reconsume.sidecar.http.problems import problem
+from reconsume.sidecar.kafka.clients import one_operation
 from reconsume.sidecar.operation import Row
 from reconsume.sidecar.printable import printable
 
@@ -55,7 +56,7 @@ Connect: TypeAlias = Callable[[], Settling]
 
 def settle_routes(connect: Connect, topics: Sequence[str]) -> list[Call]:
     """Return the routes of the calls. `topics`: the main topics, of which a decision may name one."""
-    threads = BoundedThreads("settle", MOST_AT_ONCE, MOST_AT_ONCE)
+    threads = BoundedThreads("settle", MOST_AT_ONCE, MOST_AT_ONCE, one_operation)
 
     async def decide(request: Request) -> Response:
         """Write a decision: 202 with its id, of one record 200 once it is done. A dry run answers 200 with the plan."""

@@ -35,7 +35,6 @@ from reconsume.topics.names import Kind
 if TYPE_CHECKING:
     from reconsume.sidecar.dlq.dead_letters import DeadLetters
     from reconsume.sidecar.kafka.admin.changes import Rule
-    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
 COLUMNS = ("what", "name", "action", "why")
 WAITS = (Kind.LEVEL, Kind.READY, Kind.ORDERED)
@@ -68,9 +67,7 @@ def delete(options: Options, who: Who = None, yes: Yes = False, dry_run: DryRun 
     group = open_dlq(options, who)
     if group.settings.deliver.broadcast:
         raise typer.BadParameter("deliver.broadcast: a broadcast has no group and no topics of its own")
-    from reconsume.sidecar.kafka.admin.cluster import Cluster  # the Kafka client is slow to import
-
-    operation = DeleteGroup(Cluster(group.settings.kafka), group.settings, group.letters)
+    operation = DeleteGroup(group.settings, group.letters)
     return carry_out(options, operation, group.who, Unrecorded(), yes=yes, dry_run=dry_run)
 
 
@@ -87,8 +84,8 @@ class DeleteGroup:
 
     action, why = "group-delete", ""
 
-    def __init__(self, cluster: Cluster, settings: Settings, letters: DeadLetters) -> None:
-        self._cluster, self._settings, self._letters = cluster, settings, letters
+    def __init__(self, settings: Settings, letters: DeadLetters) -> None:
+        self._cluster, self._settings, self._letters = letters.cluster, settings, letters
         self.what = settings.group
         self._doomed = Doomed((), (), ())
         self._private: tuple[str, ...] = ()
@@ -114,7 +111,7 @@ class DeleteGroup:
         states = self._cluster.groups((*names.own_groups, *self._private))
         members = [member.client for state in states.values() for member in state.members]
         reasons = [f"the group has members: {', '.join(sorted(members)[:5])}"] if members else []
-        log = ControlLog(self._settings.kafka, names, CLIENT).read_if_there() if self._private else None
+        log = ControlLog(self._cluster, names).read_if_there() if self._private else None
         reasons += [f"{query.described} reads it" for query in live_queries(log, wall())]
         waiting = dict(self._waiting(kinds))
         reasons += [f"at most {plural(count, 'record')} waiting in {name}" for name, count in waiting.items() if count]

@@ -128,8 +128,9 @@ def open_holds(options: Options) -> tuple[Settings, HoldStore]:
     from reconsume.sidecar.group_policy.operations import (
         HoldStore,  # the Kafka client is slow to import, and --help needs none
     )
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     settings = settings_for_kafka(options)
     if settings.deliver.broadcast:
         raise typer.BadParameter("deliver.broadcast: instances of a broadcast follow no policy topic, and no hold")
-    return settings, HoldStore(settings.kafka, settings.names)
+    return settings, HoldStore(Cluster(settings.kafka), settings.names)

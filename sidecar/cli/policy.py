@@ -267,9 +267,10 @@ def look(options: Options) -> tuple[Settings, PolicyStore]:
     from reconsume.sidecar.group_policy.operations import (
         PolicyStore,  # the Kafka client is slow to import, and --help needs none
     )
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     settings = settings_of_one(options) if options.discovered_group is None else settings_for_kafka(options)
-    return settings, PolicyStore(settings.kafka, settings.names)
+    return settings, PolicyStore(Cluster(settings.kafka), settings.names)
 
 
 def read_policy(file: Path, settings: Settings) -> dict[str, object]:
@@ -311,9 +312,10 @@ def governed(settings: Settings) -> InForce:
 
     Raises ContractError if the policy topic is missing, BrokerError if Kafka does not answer.
     """
-    from reconsume.sidecar.group_policy.operations import PolicyStore
+    from reconsume.sidecar.group_policy.control_log import ControlLog
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
-    return in_force(settings, PolicyStore(settings.kafka, settings.names).read())
+    return in_force(settings, ControlLog(Cluster(settings.kafka), settings.names).read())
 
 
 def in_force(settings: Settings, state: ControlState | None, *, with_policy: bool = True) -> InForce:

@@ -77,8 +77,9 @@ def reset(
         read_target,
     )
     from reconsume.sidecar.group_policy.skipped_records import SkippedRecords
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
-    store = PositionStore(settings.kafka, settings.names)
+    store = PositionStore(Cluster(settings.kafka), settings.names)
     skipped = None if export is None else SkippedRecords(settings, export)
     operation: Operation
     recorder: Recorder
@@ -91,6 +92,6 @@ def reset(
             raise typer.BadParameter(f"--to: {fault}") from None
         operation, recorder = (
             MovePosition(store, settings, wanted, talk, skipped),
-            ActionStore(settings.kafka, settings.names, talk),
+            ActionStore(store.cluster, settings.names, talk),
         )
     return carry_out(options, operation, by, recorder, yes=yes, dry_run=dry_run, goes_on=True)

@@ -182,11 +182,12 @@ def end_decision(options: Options, ident: str, who: str | None) -> int:
 def open_decisions(options: Options) -> DecisionStore:
     """Load the configuration and open the control log. Raises BadParameter for a broadcast, which has none."""
     from reconsume.sidecar.group_policy.decisions import DecisionStore  # the Kafka client is slow to import
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     settings = settings_for_kafka(options)
     if settings.deliver.broadcast:
         raise typer.BadParameter("deliver.broadcast: nothing of a broadcast waits")
-    return DecisionStore(settings.kafka, settings.names)
+    return DecisionStore(Cluster(settings.kafka), settings.names)
 
 
 def newest_letter(group: OpenGroup, ident: str, scan: int, report: Report) -> SearchResult:

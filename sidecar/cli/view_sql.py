@@ -227,7 +227,7 @@ class SqlTables:
 
     def dead_letters(self) -> Iterator[Mapping[str, object]]:
         """Yield the dead letters. Raises BrokerError and ContractError."""
-        letters = DeadLetters(self._settings.kafka, build_policy(self._settings, CLIENT), talk)
+        letters = DeadLetters(self._cluster, build_policy(self._settings, CLIENT), talk)
         with progress_bar("dead letters") as report:
             with LetterScan(letters, RedriveRequest(Filter()), report, most=SCANNED) as scan:
                 for letter, verdict in scan:

@@ -149,7 +149,9 @@ class Scan:
         self.complete = False
         """Whether all spans were read to their ends."""
         self._layout, self._report, self._reading = layout, report, reading
-        self._client = ScanClient(letters.kafka, letters.names.redrive_group, CLIENT, Fetches.UNTIL_GAP)
+        self._client = ScanClient(
+            letters.cluster.kafka, letters.names.redrive_group, letters.cluster.client_id, Fetches.UNTIL_GAP
+        )
 
     def __enter__(self) -> Scan:
         return self
@@ -158,8 +160,8 @@ class Scan:
         self.close()
 
     def close(self) -> None:
-        """End the client."""
-        self._client.close()
+        """Give the client back."""
+        self._client.close(is_usable=self.complete)
 
     def __iter__(self) -> Iterator[Record]:
         for message in self._client.scan(self._layout, Bounds(SILENCE), expected="the records"):
@@ -176,15 +178,15 @@ class DeadLetters:
     None: none may be.
     """
 
-    def __init__(self, kafka: Mapping[str, str], policy: Policy, say: Callable[[str], None] | None = None) -> None:
-        self.kafka, self.policy, self.names = kafka, policy, policy.names
+    def __init__(self, cluster: Cluster, policy: Policy, say: Callable[[str], None] | None = None) -> None:
+        self.cluster, self.policy, self.names = cluster, policy, policy.names
         self.topics = policy.names.dlqs_of(policy.topics)
-        self.cluster = Cluster(kafka, CLIENT)
         self._say, self._left_out = say, list[PartitionName]()
 
     def reader(self) -> Consumer:
         """Return a client of the redrive group that never joins it. The caller closes it."""
-        return make_client(Consumer, {**reader_config(self.kafka, self.names.redrive_group, CLIENT), **QUIET})
+        config = reader_config(self.cluster.kafka, self.names.redrive_group, self.cluster.client_id)
+        return make_client(Consumer, {**config, **QUIET})
 
     def layout(self, *, whole: bool = False) -> Layout:
         """Return the span of every partition. Raises ContractError if a topic does not exist.
@@ -250,7 +252,7 @@ class DeadLetters:
 
     def settlements(self) -> Settlements:
         """Return what people have settled, as the policy topic has it now."""
-        return read_settlements(self.kafka, self.names)
+        return read_settlements(self.cluster, self.names)
 
     def is_queued(self) -> bool:
         """Return whether configuration or policy in force have a ladder that keeps the order. Raises BrokerError."""

@@ -28,6 +28,7 @@ from reconsume.sidecar.dlq.letters import Eligibility, Letter
 from reconsume.sidecar.errors import BrokerError, ContractError
 from reconsume.sidecar.group_policy.control_log import ControlLog, RecordWriter
 from reconsume.sidecar.hints import absent, hint
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.scan import HasSpan
 from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.decision_record import COMMIT
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 MOST = 10_000
 """Dismissals of a group: each has some 300 bytes, which every instance reads when it starts."""
-CLIENT = "reconsume-settle"
 BY_KEY = -1
 """The partition that a record's key chooses, as for all events."""
 
@@ -76,9 +76,9 @@ class Settlements(NamedTuple):
 NONE = Settlements({})
 
 
-def read_settlements(kafka: Mapping[str, str], names: Names) -> Settlements:
+def read_settlements(cluster: Cluster, names: Names) -> Settlements:
     """Return the dismissals of the group; none if it has no policy topic. Raises BrokerError."""
-    state = ControlLog(kafka, names, CLIENT).read_if_there()
+    state = ControlLog(cluster, names).read_if_there()
     if state is None:
         return NONE
     commits = {LetterKey(ident, attempt_of(record)): record for ident, record in state.dismissals.items()}
@@ -166,7 +166,7 @@ def dismiss(there: DeadLetters, letters: Sequence[Letter], settlements: Settleme
             before.append(letter.id)
         events.append(event_of_settlement(state, record, there.names.group))
     gone = set(gone_of(settlements, there.layout())) - {event.id for event in events}
-    with RecordWriter(there.kafka, CLIENT) as writer:
+    with RecordWriter(there.cluster) as writer:
         for ident, record in fresh.items():
             writer.send(there.names.policy, settlement_key(ident), render_record(record))
         writer.confirm(f"the settlement of {_some(fresh)} is not written, as far as is known")
@@ -183,7 +183,7 @@ def dismiss(there: DeadLetters, letters: Sequence[Letter], settlements: Settleme
 def forget_gone(there: DeadLetters) -> None:
     """Delete the dismissals of letters that Kafka has deleted, so that others can be dismissed. Raises BrokerError."""
     if gone := gone_of(there.settlements(), there.layout()):
-        with RecordWriter(there.kafka, CLIENT) as writer:
+        with RecordWriter(there.cluster) as writer:
             _forget(writer, there.names, gone)
 
 

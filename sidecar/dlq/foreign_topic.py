@@ -57,7 +57,9 @@ class ForeignTopic:
         """Yield a Letter for each record that the filter selects. Raises BrokerError, and ConfigError if it is too
         many."""
         ids = set[int]()
-        with ScanClient(self._letters.kafka, self._letters.names.redrive_group, CLIENT, Fetches.LITTLE) as client:
+        with ScanClient(
+            self._letters.cluster.kafka, self._letters.names.redrive_group, CLIENT, Fetches.LITTLE
+        ) as client:
             bounds = Bounds(patience=SILENCE)
             selected = 0
             for message in client.scan(self._spans, bounds, expected=f"the records of {self.what}"):

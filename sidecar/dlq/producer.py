@@ -164,7 +164,7 @@ class LetterWriter(ABC):
         self, letters: DeadLetters, limit: int, stop: threading.Event | None = None, *, fence: bool = True
     ) -> None:
         self._letters, self._limit, self._stop = letters, limit, stop or threading.Event()
-        self._producer = DlqProducer(letters.kafka, letters.names, limit) if fence else None
+        self._producer = DlqProducer(letters.cluster.kafka, letters.names, limit) if fence else None
 
     def close(self) -> None:
         """End the producer."""
@@ -205,7 +205,7 @@ class LetterWriter(ABC):
     def _renewed(self) -> DlqProducer:
         """Replace the producer. The new one ends a hanging transaction of the old one."""
         self.close()
-        self._producer = DlqProducer(self._letters.kafka, self._letters.names, self._limit)
+        self._producer = DlqProducer(self._letters.cluster.kafka, self._letters.names, self._limit)
         return self._producer
 
     @abstractmethod

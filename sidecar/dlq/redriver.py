@@ -223,7 +223,7 @@ class KeyOrders:
     def _end_of(self, partition: Partition) -> int:
         """Return where a partition ends now, whatever of it is committed."""
         if self._consumer is None:
-            config = follower_config(self._letters.kafka, self._letters.names.redrive_group, CLIENT)
+            config = follower_config(self._letters.cluster.kafka, self._letters.names.redrive_group, CLIENT)
             self._consumer = make_client(Consumer, {**config, **QUIET, "isolation.level": "read_uncommitted"})
         try:
             where = TopicPartition(*partition)

@@ -150,11 +150,12 @@ class WaitingSearch:
         topics, kinds = self._topics()
         self.remarks += [f"warning: {text}" for text in [unled_text(topics.values(), self._may_have)] if text]
         if self._request.how == RETRY_NOW:
-            self._holds = DecisionStore(self._there.kafka, self._there.names).read().holds.in_force(wall())
+            self._holds = DecisionStore(self._there.cluster, self._there.names).read().holds.in_force(wall())
         self._find_partitions(topics, kinds)
         spans = {name: one.span for name, one in self.partitions.items() if one.span.begin < one.span.end}
         resets, bad, superseded = read_present_resets(self._there.cluster, self._there.names), 0, 0
-        with ScanClient(self._there.kafka, self._there.names.retry_group, self._there.cluster.client_id) as client:
+        cluster = self._there.cluster
+        with ScanClient(cluster.kafka, self._there.names.retry_group, cluster.client_id) as client:
             scan = client.scan(spans, Bounds(ANSWER_SECONDS, records=most), expected="what waits", report=report)
             for message in scan:
                 name, offset = partition_of(message), message.offset() or 0
@@ -300,7 +301,7 @@ class SettleWaiting:
         self._request, self._tell, self._follows, self._most = request, tell, follows, most
         self._is_sparks = settings.deliver.mode == "spark"
         self._search = WaitingSearch(there, settings.order_by, request)
-        self._store = DecisionStore(there.kafka, there.names)
+        self._store = DecisionStore(there.cluster, there.names)
         self._plan: Plan | None = None
         self.decision = ""
         """The id of the decision, once it is written."""
@@ -468,7 +469,7 @@ class DecisionCalls:
 
     def __init__(self, there: DeadLetters, settings: Settings) -> None:
         self._there, self._settings = there, settings
-        self._store = DecisionStore(there.kafka, there.names)
+        self._store = DecisionStore(there.cluster, there.names)
 
     def settle(self, request: SettleRequest, *, dry_run: bool) -> Settled:
         """Plan a decision, and write it unless it is a dry run. One about one record is followed for FOLLOWED_S."""

@@ -29,6 +29,7 @@ from reconsume.sidecar.group_policy.decisions import DecisionStatus, DecisionSto
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster, DeniedError
+from reconsume.sidecar.kafka.clients import one_operation
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.model import group_of
 from reconsume.topics.acls import PEOPLE, GroupShape, User
@@ -79,7 +80,7 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
     `preset`: the role that the configured Kafka user should have; None: found out by its rights.
     """
     cluster = Cluster(settings.kafka, "reconsume-doctor")
-    log = Once(ControlLog(settings.kafka, settings.names, "reconsume-doctor").read_if_there)
+    log = Once(ControlLog(cluster, settings.names).read_if_there)
     relay = settings.deliver.mode == "relay"
     timeout = int(settings.kafka.get("transaction.timeout.ms", TRANSACTION_TIMEOUT))
     name = settings.kafka.get("sasl.username", "NAME")
@@ -91,7 +92,7 @@ def kafka_checks(settings: Settings, preset: User | None, compare: topics.Compar
         return group_of(in_force())
 
     def open_decisions() -> list[DecisionStatus]:
-        return DecisionStore(settings.kafka, settings.names).open_decisions()
+        return DecisionStore(cluster, settings.names).open_decisions()
 
     role = Once(lambda: kafka.role_of(cluster, group(), preset))
 
@@ -222,7 +223,8 @@ def run(checks: Sequence[Check]) -> Iterator[Report]:
 def called(check: Check) -> Report:
     """Run one check to its end, whatever it raises, and return its report."""
     try:
-        return Report(check.name, tuple(check.call()))
+        with one_operation():
+            return Report(check.name, tuple(check.call()))
     except DeniedError as denied:
         return Report(check.name, (unseen(str(denied), ASK_ADMIN),))
     except ReconsumeError as fault:

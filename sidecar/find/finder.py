@@ -146,11 +146,11 @@ def find(
     matcher = Matcher(policy, query, layout, whole=whole)
     with Search(settings, matcher, layout, bounds, tell) as search:
         search.run()
-        result = without_copies(settings.kafka, policy, search.result(), bounds.deadline)
+        result = without_copies(layout.cluster, policy, search.result(), bounds.deadline)
     return result if values else result._replace(matches=[match.without_values() for match in result.matches])
 
 
-def without_copies(kafka: Mapping[str, str], policy: Policy, result: FindResult, deadline: float) -> FindResult:
+def without_copies(cluster: Cluster, policy: Policy, result: FindResult, deadline: float) -> FindResult:
     """Return the result without dead letters that are copies of one that counts (contract 4.7).
 
     Only with a dead letter in it, the newest MOST_LETTERS of the DLQ are read for that, until the deadline.
@@ -162,7 +162,7 @@ def without_copies(kafka: Mapping[str, str], policy: Policy, result: FindResult,
         if time.monotonic() > deadline:
             raise BrokerError("there was no time left")
 
-    letters = DeadLetters(kafka, policy, result.left_out.append)
+    letters = DeadLetters(cluster, policy, result.left_out.append)
     try:
         layout = letters.layout()
         histories = letters.histories(layout, only_shown=True, dismissals=False)
@@ -228,7 +228,7 @@ class Layout:
         """The records that instances say they retry in place, by id."""
         self.order = settings.deliver.order
         self._settings, self._query, self._origin = settings, query, origin_in(query.id)
-        self._cluster = Cluster(settings.kafka, CLIENT)
+        self.cluster = Cluster(settings.kafka, CLIENT)
         self._roles = self._searched_roles()
         topics = self._topics()
         searched = [partition for topic in topics.values() for partition in topic.led if self._may_have(partition)]
@@ -248,7 +248,7 @@ class Layout:
     def _searched_roles(self) -> dict[str, Role]:
         """Return the role of each topic to read. A level of an earlier configuration is one, too."""
         names, mains, query = self._settings.names, self._settings.topic_names, self._query
-        there = {*self._cluster.topic_names(), *mains}
+        there = {*self.cluster.topic_names(), *mains}
         wanted = {Kind.READY: names.ready} | ({Kind.DLQ: names.dlq(mains[0])} if not names.per_topic else {})
         for kind, name in wanted.items():
             if kind in query.kinds and name not in there:
@@ -261,7 +261,7 @@ class Layout:
         }
 
     def _topics(self) -> dict[str, Topic]:
-        there, denied = self._cluster.topics(self._roles)
+        there, denied = self.cluster.topics(self._roles)
         for name in sorted(self._roles.keys() - there.keys()):
             why = "a right is missing: DESCRIBE" if name in denied else "it does not exist, or this user may not see it"
             self._leave_out(name, why)
@@ -289,7 +289,7 @@ class Layout:
         progress: dict[PartitionName, Progress] = {}
         for group, partitions in by_group.items():
             try:
-                progress |= progress_with_queries(self._cluster, names, group, partitions)
+                progress |= progress_with_queries(self.cluster, names, group, partitions)
             except DeniedError as denied:
                 for topic in sorted({topic for topic, _ in partitions}):
                     self._leave_out(topic, denied)
@@ -304,7 +304,7 @@ class Layout:
         if not layout:
             return
         try:
-            letters = DeadLetters(self._settings.kafka, policy)
+            letters = DeadLetters(self.cluster, policy)
             self.redrives = letters.histories(layout, only_shown=True)
         except ReconsumeError as fault:
             for name in dlqs:
@@ -313,13 +313,13 @@ class Layout:
     def _read_control_log(self) -> None:
         """Read the holds in force, and what is retried in place. Without a policy topic there is neither."""
         try:
-            state = ControlLog(self._settings.kafka, self._settings.names, CLIENT).read_if_there()
+            state = ControlLog(self.cluster, self._settings.names).read_if_there()
         except ReconsumeError as fault:
             self.left_out.append(f"whether records are held or retried in place is not known: {fault}")
         else:
             if state is not None:
                 self.holds = state.holds.in_force(wall()).records
-                self.resets = read_present_resets(self._cluster, self._settings.names)
+                self.resets = read_present_resets(self.cluster, self._settings.names)
                 self.tried = retried_in_place(state.beats.known(), wall() - SILENT_AFTER).by_id()
 
     def _logs(self, partitions: list[PartitionName], progress: Mapping[PartitionName, Progress]) -> list[SearchedLog]:
@@ -338,9 +338,9 @@ class Layout:
     def _read_logs(
         self, partitions: list[PartitionName], progress: Mapping[PartitionName, Progress]
     ) -> list[SearchedLog]:
-        ends = self._cluster.offsets(partitions, Offset.END)
-        everything = self._cluster.spans(partitions, committed=False)
-        spans = self._cluster.spans_since(everything, self._query.since, committed=False)
+        ends = self.cluster.offsets(partitions, Offset.END)
+        everything = self.cluster.spans(partitions, committed=False)
+        spans = self.cluster.spans_since(everything, self._query.since, committed=False)
         logs = []
         for name, (begin, end) in spans.items():
             role, done, committed = self._roles[name[0]], progress.get(name), ends[name].offset

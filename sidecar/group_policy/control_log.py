@@ -18,26 +18,22 @@ from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member
 from reconsume.sidecar.kafka.client_config import client_id_of, teller_config
-from reconsume.sidecar.kafka.clients import make_client
+from reconsume.sidecar.kafka.clients import give_back, take_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.policy_topic import messages_from
 from reconsume.topics.names import Names
 from reconsume.topics.owner_notes import PARTITION as NOTES
 from reconsume.topics.policy_record import PARTITION
 
-CLIENT = "reconsume-control"
 MOST_UNSENT = 20_000
 """Records that wait for the brokers at a time: all decisions of a group, and their events."""
 
 
 class ControlLog:
-    """The control log of one group."""
+    """The control log of one group. `cluster`: the connection of the caller, who reads more than this."""
 
-    def __init__(
-        self, kafka: Mapping[str, str], names: Names, client: str = CLIENT, cluster: Cluster | None = None
-    ) -> None:
-        """`cluster`: a connection that others use as well; None: one of its own."""
-        self.cluster, self.names = cluster or Cluster(kafka, client), names
+    def __init__(self, cluster: Cluster, names: Names) -> None:
+        self.cluster, self.names = cluster, names
 
     def read(self, within: float = ANSWER_SECONDS) -> ControlState:
         """Return what the log says. Raises ContractError if the policy topic does not exist.
@@ -102,7 +98,7 @@ class ControlLog:
 
         Raises BrokerError, with the sentence `otherwise`, unless every in-sync replica has all of them.
         """
-        with RecordWriter(self.cluster.kafka, self.cluster.client_id) as writer:
+        with RecordWriter(self.cluster) as writer:
             for key, value in records.items():
                 writer.send(self.names.policy, key, value, partition)
             return writer.confirm(otherwise)
@@ -115,23 +111,27 @@ def members_of(instance: str, groups: Mapping[str, ConsumerGroup]) -> list[tuple
 
 
 class RecordWriter:
-    """Writes a few records and waits until they are written. It is a context manager, whose end closes its client."""
+    """Writes a few records and waits until they are written. It is a context manager, whose end gives its client back
+    (`one_operation`)."""
 
-    def __init__(self, kafka: Mapping[str, str], client: str) -> None:
-        config = {**teller_config(kafka, client), "message.timeout.ms": int(ANSWER_SECONDS * 1000), "log_level": 0}
-        self._producer = make_client(Producer, {**config, "queue.buffering.max.messages": MOST_UNSENT})
+    def __init__(self, cluster: Cluster) -> None:
+        self._config = {
+            **teller_config(cluster.kafka, cluster.client_id),
+            "message.timeout.ms": int(ANSWER_SECONDS * 1000),
+            "log_level": 0,
+            "queue.buffering.max.messages": MOST_UNSENT,
+        }
+        self._producer = take_client(Producer, self._config)
+        self._is_usable = True
         self._faults: list[str] = []
         self._offsets: dict[bytes, int] = {}
 
     def __enter__(self) -> RecordWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the client at once, although whoever keeps an error keeps the frames in which it was used."""
-        self._producer.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        # Whoever keeps an error keeps the frames in which the client was used: so it is closed, and not only dropped.
+        give_back(self._producer, self._config, is_usable=self._is_usable and kind is None)
 
     def send(self, topic: str, key: bytes, value: bytes | None, partition: int = PARTITION) -> None:
         """Send a record; None deletes the key. `confirm` says whether it was written."""
@@ -153,5 +153,6 @@ class RecordWriter:
         faults, self._faults = self._faults, []
         offsets, self._offsets = self._offsets, {}
         if faults or unsent:
+            self._is_usable = False
             raise BrokerError(f"{otherwise}: {faults[0] if faults else 'the broker has not answered'}")
         return offsets

@@ -12,7 +12,7 @@ that is written.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from reconsume.sidecar.group_policy.operations import ActionStore
 from reconsume.sidecar.group_policy.queries import is_gated, live_queries, name_of
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.policy_topic import NotesLog
 from reconsume.sidecar.operation import Row
 from reconsume.sidecar.printable import printable
@@ -32,7 +33,6 @@ from reconsume.topics.owner_notes import DONE_KEY, KEPT_FOR, DoneNote, done_key
 from reconsume.topics.owner_notes import PARTITION as NOTES
 from reconsume.topics.partition import Partition
 
-CLIENT = "reconsume-settle"
 END = "end-settle"
 """The action that ends a decision."""
 
@@ -107,9 +107,9 @@ def what_of(record: DecisionRecord) -> str:
 class DecisionStore:
     """The decisions of one group."""
 
-    def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
-        self._kafka, self._log = kafka, ControlLog(kafka, names, CLIENT)
-        self._notes = NotesLog(self._log.cluster, names, DONE_KEY)
+    def __init__(self, cluster: Cluster, names: Names) -> None:
+        self._log = ControlLog(cluster, names)
+        self._notes = NotesLog(cluster, names, DONE_KEY)
 
     def expect_owner(self) -> None:
         """Raise ContractError if no sidecar may own what waits, or the policy topic cannot have the owners' notes."""
@@ -197,7 +197,7 @@ class DecisionStore:
         open."""
         if ident not in self._log.read().decisions:
             raise RecordError(f"no decision {printable(ident[:64])} is open")
-        with ActionStore(self._kafka, self._log.names, warn).noted(END, who, ident):
+        with ActionStore(self._log.cluster, self._log.names, warn).noted(END, who, ident):
             self.delete(ident)
 
     def delete(self, ident: str) -> None:

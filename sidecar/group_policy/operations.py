@@ -21,6 +21,7 @@ from reconsume.sidecar.errors import BrokerError, ContractError, ReconsumeError,
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.state import ControlState, Entry, HoldsInForce, rows_of
 from reconsume.sidecar.hints import hint, not_ours
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.operation import EpochMs, Outcome, Plan, Report, Row, Status, Tally
 from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.action_record import (
@@ -69,8 +70,8 @@ class HoldsChanged(NamedTuple):
 class HoldStore:
     """The holds of one group."""
 
-    def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
-        self._log = ControlLog(kafka, names, "reconsume-hold")
+    def __init__(self, cluster: Cluster, names: Names) -> None:
+        self._log = ControlLog(cluster, names)
 
     def read(self) -> HoldsInForce:
         """Return the holds that are in force now."""
@@ -311,8 +312,8 @@ def planned_hold(
 class PolicyStore:
     """The policies of one group."""
 
-    def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
-        self._log = ControlLog(kafka, names, "reconsume-policy")
+    def __init__(self, cluster: Cluster, names: Names) -> None:
+        self._log = ControlLog(cluster, names)
 
     def read(self) -> ControlState:
         """Return what the control log says."""
@@ -369,8 +370,8 @@ class ActionStore:
     the same.
     """
 
-    def __init__(self, kafka: Mapping[str, str], names: Names, warn: Callable[[str], None]) -> None:
-        self._log, self._warn = ControlLog(kafka, names, "reconsume-action"), warn
+    def __init__(self, cluster: Cluster, names: Names, warn: Callable[[str], None]) -> None:
+        self._log, self._warn = ControlLog(cluster, names), warn
 
     @contextmanager
     def noted(self, action: str, who: str, what: str = "", why: str = "") -> Iterator[Tally]:

@@ -30,6 +30,7 @@ from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.queries import live_queries, name_of
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import absent, hint, not_ours
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span
 from reconsume.sidecar.kafka.consumer.log_checks import NO_ID
 from reconsume.sidecar.kafka.policy_topic import NotesLog
@@ -45,7 +46,6 @@ from reconsume.topics.reset_record import MOST_TARGETS, ResetRequest, ResetTarge
 if TYPE_CHECKING:
     from reconsume.sidecar.group_policy.skipped_records import SkippedRecords
 
-CLIENT = "reconsume-reset"
 LOOK_EVERY_S = 0.5
 """Seconds between two looks at what the owners have noted."""
 EARLIEST, LATEST = "earliest", "latest"
@@ -248,10 +248,9 @@ class ResetProgress(NamedTuple):
 class PositionStore:
     """What reads and writes the resets of one group. One thread uses it at a time."""
 
-    def __init__(self, kafka: Mapping[str, str], names: Names) -> None:
-        self._names, self._log = names, ControlLog(kafka, names, CLIENT)
-        self.cluster = self._log.cluster
-        self._notes = NotesLog(self.cluster, names, RESET)
+    def __init__(self, cluster: Cluster, names: Names) -> None:
+        self.cluster, self._names, self._log = cluster, names, ControlLog(cluster, names)
+        self._notes = NotesLog(cluster, names, RESET)
 
     def state(self) -> ControlState:
         """Return the control log. Raises ContractError if it has no room for notes, and BrokerError."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from reconsume.sidecar.core.offset_ranges import OffsetRanges
 from reconsume.sidecar.core.record import Record
 from reconsume.sidecar.files import open_private
-from reconsume.sidecar.group_policy.position_reset import CLIENT, ResetProgress, TargetState
+from reconsume.sidecar.group_policy.position_reset import ResetProgress, TargetState
 from reconsume.sidecar.kafka.admin.descriptions import Span
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
@@ -26,6 +26,7 @@ from reconsume.sidecar.printable import plural, printable_json
 from reconsume.sidecar.settings import Settings
 from reconsume.topics.partition import Partition
 
+CLIENT = "reconsume-reset"
 PATIENCE_S = 30.0
 """Seconds without a record after which a partition does not respond."""
 

@@ -174,5 +174,5 @@ def settings_of_group(base: Settings, group: str) -> Settings:
     if names.policy not in topics:
         question = suggestion(group, known)
         raise ContractError(f"{names.policy}: {ABSENT}{f'; {question}' if question else ''}")
-    state = ControlLog(base.kafka, names, CLIENT, cluster).read()
+    state = ControlLog(cluster, names).read()
     return found_settings(base, group, state, topics, cluster)

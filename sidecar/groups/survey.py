@@ -181,7 +181,7 @@ class GroupWatch:
 
     def __init__(self, base: Settings, group: str, cluster: Cluster) -> None:
         self._base, self._names, self._cluster = base, Names(group), cluster
-        self._log = ControlLog(base.kafka, self._names, CLIENT, cluster)
+        self._log = ControlLog(cluster, self._names)
         self._state = ControlState(BOUNDS)
         self._main_offsets = CommittedOffsets(cluster, group)
         self._retry_offsets = CommittedOffsets(cluster, self._names.retry_group)
@@ -364,7 +364,7 @@ class GroupWatch:
         if offsets > MOST_READ_LETTERS:
             return offsets, True
         began = time.monotonic()
-        letters = DeadLetters(self._base.kafka, build_policy(settings, "groups"))
+        letters = DeadLetters(self._cluster, build_policy(settings, "groups"))
         with LetterScan(letters, RedriveRequest(Filter()), report_within(READ_WITHIN_S * 3), only_shown=True) as scan:
             count = sum(state in OPEN for _, state in scan)
         took = time.monotonic() - began

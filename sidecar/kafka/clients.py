@@ -5,6 +5,13 @@ file that is replaced while it is read, a text that is no text) is a ValueError 
 Threads that make clients again and again expect KafkaException alone: a renewed certificate that cannot be used must
 end none of them (contract 14.2). At run time such a thread tries without end (`new_client`).
 
+*One operation.* A command, a call of the API or a form of the dashboard reads and writes Kafka a dozen times, and each
+client has five threads, a dozen descriptors and a login of its own. So within `one_operation`, a context of one thread,
+a client that is given back is kept for the next request for one of the same class and properties; the end of the
+operation closes them all. Code that needs a client for a short time calls `take_client` and `give_back`, whether or not
+an operation is in progress. Clients are not kept for longer: what a client knows of a topic is out of date once the
+topic is recreated.
+
 *Newer credentials.* A running client takes a changed password. Any other change (certificates, a client's secret) needs
 a new client, made by the thread that owns it when it suits that thread. `credentials/watcher.py` reads the files and
 offers what is new through the registry; this module reads none.
@@ -13,12 +20,14 @@ offers what is new through the registry; this module reads none.
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from reconsume.sidecar.kafka.errors import Lists, sentence_of
 from reconsume.topics.client_rules import UnsafePropertyError, checked_client
@@ -39,6 +48,58 @@ def make_client(client_class: Callable[[dict[str, Any]], C], config: Mapping[str
         why = f"a file of its credentials cannot be used: {type(fault).__name__}"  # its text could quote the file
     raise KafkaException(KafkaError(KafkaError._SSL, why))
 
+
+# --- one operation ---------------------------------------------------------------------------------------------------
+
+
+class _Operation(threading.local):
+    """The operation of a thread. `idle`: clients that were given back, by class and properties; None: none is under
+    way."""
+
+    idle: dict[object, Any] | None = None
+
+
+_OPERATION = _Operation()
+
+
+@contextmanager
+def one_operation() -> Iterator[None]:
+    """Keep the clients that this thread gives back for its next ones, and close them at the end. Within another
+    operation it changes nothing."""
+    if _OPERATION.idle is not None:
+        yield
+        return
+    idle = _OPERATION.idle = {}
+    try:
+        yield
+    finally:
+        _OPERATION.idle = None
+        for client in idle.values():
+            client.close()
+
+
+def take_client(client_class: Callable[[dict[str, Any]], C], config: Mapping[str, object]) -> C:
+    """Return a consumer or producer that this operation has given back, or a new one. Raises as `make_client` does."""
+    idle = _OPERATION.idle or {}
+    client: C | None = idle.pop(_kind_of(client_class, config), None)
+    return make_client(client_class, config) if client is None else client
+
+
+def give_back(client: Consumer | Producer, config: Mapping[str, object], *, is_usable: bool = True) -> None:
+    """Keep a client that was taken with these properties for this operation. Otherwise, or unless it is usable, close
+    it."""
+    idle, kind = _OPERATION.idle, _kind_of(type(client), config)
+    if idle is None or kind in idle or not is_usable:
+        client.close()
+    else:
+        idle[kind] = client
+
+
+def _kind_of(client_class: object, config: Mapping[str, object]) -> object:
+    return client_class, frozenset(config.items())
+
+
+# --- newer credentials -----------------------------------------------------------------------------------------------
 
 NO_TOPIC = "reconsume-no-topic"
 """A topic that is asked for to learn whether the cluster answers. It need not exist, and is not created."""

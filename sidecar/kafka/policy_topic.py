@@ -17,7 +17,7 @@ from confluent_kafka import Message
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
-from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient
+from reconsume.sidecar.kafka.scan import Bounds, ScanClient
 from reconsume.topics.names import Names
 from reconsume.topics.owner_notes import PARTITION as NOTES
 from reconsume.topics.owner_notes import OwnerNotes
@@ -29,8 +29,8 @@ def messages_from(cluster: Cluster, names: Names, partition: int, begin: int, wi
     spans = cluster.spans([(names.policy, partition)])
     wanted = {source: span._replace(begin=max(begin, span.begin)) for source, span in spans.items()}
     if wanted and all(span.begin >= span.end for span in wanted.values()):
-        return  # nothing is new, which costs no client: a hold looks four times a second
-    with ScanClient(cluster.kafka, names.retry_group, cluster.client_id, Fetches.LITTLE) as client:
+        return  # nothing is new: a hold looks four times a second
+    with ScanClient(cluster.kafka, names.retry_group, cluster.client_id) as client:
         yield from client.scan(wanted, Bounds(seconds=within), expected=names.policy)
 
 

@@ -51,7 +51,7 @@ from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.cluster import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.sidecar.kafka.client_config import reader_config, whole_fetches
-from reconsume.sidecar.kafka.clients import make_client
+from reconsume.sidecar.kafka.clients import give_back, take_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, CONNECTION, LEADER, passing, retry_transient
 from reconsume.sidecar.printable import plural
 
@@ -172,7 +172,7 @@ def partition_of(message: Message) -> PartitionName:
 
 
 class ScanClient:
-    """A consumer for scans, one after another. A context manager: its end closes the consumer.
+    """A consumer for scans, one after another. A context manager: its end gives the consumer back (`one_operation`).
 
     Raises KafkaException if the client cannot be made.
     """
@@ -187,7 +187,7 @@ class ScanClient:
         committed: bool = True,
     ) -> None:
         """Create the consumer. `committed`: False also reads records of open and aborted transactions."""
-        self._config = {
+        config = {
             **reader_config(kafka, group, client_id),
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             # What retention has deleted meanwhile must be an answer here, not a jump.
@@ -200,24 +200,26 @@ class ScanClient:
         }
         self.reads_little = fetches is Fetches.UNTIL_GAP
         """Whether it has to be widened at the first gap."""
-        is_whole = fetches is Fetches.WHOLE
-        self.consumer = make_client(Consumer, whole_fetches(self._config) if is_whole else self._config)
+        self._config = whole_fetches(config) if fetches is Fetches.WHOLE else config
+        self.consumer = take_client(Consumer, self._config)
 
     def __enter__(self) -> ScanClient:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close(is_usable=kind is None)
 
-    def close(self) -> None:
-        """Close the consumer."""
-        self.consumer.close()
+    def close(self, *, is_usable: bool = True) -> None:
+        """Give the consumer back. `is_usable`: False after an error."""
+        give_back(self.consumer, self._config, is_usable=is_usable)
 
     def widen(self) -> None:
         """Read on with a consumer of whole fetches."""
-        small, self.consumer = self.consumer, make_client(Consumer, whole_fetches(self._config))
+        small, little = self.consumer, self._config
+        self._config = whole_fetches(little)
+        self.consumer = take_client(Consumer, self._config)
         self.reads_little = False
-        small.close()
+        give_back(small, little)
 
     def scan(
         self,

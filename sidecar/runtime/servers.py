@@ -42,6 +42,7 @@ from reconsume.sidecar.http.bodies import LONGEST
 from reconsume.sidecar.http.calls import Call
 from reconsume.sidecar.http.protocol import PROBE_LIMITS, Limits
 from reconsume.sidecar.http.server import Server
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.clients import CredentialRegistry
 from reconsume.sidecar.observability.cached_answer import sparing
 from reconsume.sidecar.observability.metric_sources import LaneSource, Sources, TransactionMeter
@@ -127,9 +128,12 @@ def hold_calls(settings: Settings, keeper: HoldKeeper, registry: CredentialRegis
     """Return the API calls for holds. A broadcast follows no policy topic, and has none."""
     if settings.deliver.broadcast:
         return []
-    return hold_routes(
-        keeper, lambda: HoldStore(registry.with_newest(settings.kafka), settings.names), settings.topic_names
-    )
+    return hold_routes(keeper, lambda: HoldStore(_cluster(settings, registry), settings.names), settings.topic_names)
+
+
+def _cluster(settings: Settings, registry: CredentialRegistry) -> Cluster:
+    """Return the connection of one call, with the credentials of now."""
+    return Cluster(registry.with_newest(settings.kafka), "reconsume-api")
 
 
 def reset_calls(settings: Settings, registry: CredentialRegistry) -> list[Call]:
@@ -143,7 +147,7 @@ def _positions(settings: Settings, registry: CredentialRegistry) -> PositionStor
     # Not loaded before it is needed: it uses memory.
     from reconsume.sidecar.group_policy.position_reset import PositionStore
 
-    return PositionStore(registry.with_newest(settings.kafka), settings.names)
+    return PositionStore(_cluster(settings, registry), settings.names)
 
 
 def settle_calls(settings: Settings, policy: Callable[[], Policy], registry: CredentialRegistry) -> list[Call]:
@@ -158,7 +162,7 @@ def _decisions(settings: Settings, policy: Callable[[], Policy], registry: Crede
     from reconsume.sidecar.dlq.dead_letters import DeadLetters
     from reconsume.sidecar.dlq.settle_waiting import DecisionCalls
 
-    return DecisionCalls(DeadLetters(registry.with_newest(settings.kafka), policy()), settings)
+    return DecisionCalls(DeadLetters(_cluster(settings, registry), policy()), settings)
 
 
 class Serving(Protocol):

@@ -33,7 +33,7 @@ class ControlPages:
     def __init__(self, site: Site) -> None:
         self._site, self._settings = site, site.looks.settings
         # The threads of scans use it one by one. A store of resets is made for each query.
-        self._decisions = DecisionStore(self._settings.kafka, self._settings.names)
+        self._decisions = DecisionStore(site.looks.cluster, self._settings.names)
         self._delays = tuple(map(render_duration, self._settings.delays))
 
     async def holds(self, request: Request, session: Session | None) -> Response:
@@ -77,7 +77,7 @@ class ControlPages:
 
     def _requests(self) -> Mapping[str, ResetRequest]:
         expect_movable(self._settings)
-        return PositionStore(self._settings.kafka, self._settings.names).state().resets
+        return PositionStore(self._site.looks.cluster, self._settings.names).state().resets
 
     async def reset(self, request: Request, session: Session | None) -> Response:
         """Show what became of a reset in each partition."""
@@ -87,5 +87,5 @@ class ControlPages:
         return self._site.render("reset_state.html", session=session, here="/records", reached=reached, export=export)
 
     def _reached(self, ident: str) -> ResetProgress:
-        store = PositionStore(self._settings.kafka, self._settings.names)
+        store = PositionStore(self._site.looks.cluster, self._settings.names)
         return store.progress_of(ident, store.find(ident))

@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.errors import BusyError, ContractError, ReconsumeError, RecordError
+from reconsume.sidecar.kafka.clients import one_operation
 from reconsume.sidecar.ui.audit_log import AuditLog
 from reconsume.sidecar.ui.letter_form import BadFormError, RefusedError
 from reconsume.sidecar.ui.queries import Queries
@@ -64,7 +65,8 @@ class ThreadQueries:
         self, threads: int = THREADS, most: int = MOST_WAITING, turn: AbstractContextManager[object] | None = None
     ) -> None:
         """`threads` and `most` are those of each kind of readers. `turn`: a lock, for queries that run one by one."""
-        self._visitors, self._users = BoundedThreads("ui-visitors", threads, most), BoundedThreads("ui", threads, most)
+        self._visitors = BoundedThreads("ui-visitors", threads, most, one_operation)
+        self._users = BoundedThreads("ui", threads, most, one_operation)
         self._turn = turn or nullcontext()
 
     async def __call__(self, question: Callable[[], T]) -> T:

@@ -110,7 +110,7 @@ def redrive_in(looks: Queries, form: SignedForm, at: int) -> WantedOperation:
     if Eligibility.READY not in search.states:
         raise RefusedError("only dead letters that are ready can be redriven: choose that state")
     policy = replace(looks.policy, instance=f"{BY_REDRIVE}{form.actor.who}@ui")
-    letters = DeadLetters(looks.settings.kafka, policy)
+    letters = DeadLetters(looks.cluster, policy)
     return WantedOperation(Redrive(letters, RedriveRequest(search.filter), MOST_REDRIVEN), {"filter": search.facts})
 
 
@@ -202,7 +202,7 @@ def reset_in(looks: Queries, form: SignedForm, at: int) -> WantedOperation:
         target = target._replace(text=utc_ms(target.at))
     wanted = WantedReset(topic, int(number) if number else None, target, why, f"{form.actor.who}@ui")
     settings = looks.settings
-    return WantedOperation(MovePosition(PositionStore(settings.kafka, settings.names), settings, wanted), {})
+    return WantedOperation(MovePosition(PositionStore(looks.cluster, settings.names), settings, wanted), {})
 
 
 def page_of_reset(render: Renderer, operation: MovePosition) -> Response:

@@ -33,6 +33,7 @@ from starlette.responses import Response
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.errors import ReconsumeError
+from reconsume.sidecar.kafka.clients import one_operation
 from reconsume.sidecar.operation import Operation, Outcome, Plan, run_recorded
 from reconsume.sidecar.ui.audit_log import Actor
 from reconsume.sidecar.ui.endpoint import Page, Site, ThreadQueries, sound
@@ -202,10 +203,11 @@ class OperationForms:
     def _run_job(self, job: Job, fields: Mapping[str, str]) -> None:
         kind, form, wanted = job.planned.kind, job.planned.form, job.planned.wanted
         try:
-            if kind.renews:
-                wanted = self.prepare(kind, form, job.planned.at, fields)
-                job.operation = wanted.operation
-            self.carry_out(wanted, form.actor, inf, job.stop)
+            with one_operation():
+                if kind.renews:
+                    wanted = self.prepare(kind, form, job.planned.at, fields)
+                    job.operation = wanted.operation
+                self.carry_out(wanted, form.actor, inf, job.stop)
         except ReconsumeError as failure:
             job.error = str(failure)
         except Exception as fault:  # noqa: BLE001 - the page must show it; else it would be lost with the thread

@@ -118,11 +118,11 @@ class Queries:
 
     def __init__(self, settings: Settings, policy: Policy, share: float = 1.0) -> None:
         self.settings, self.policy, self._share = settings, policy, share
-        self.letters = DeadLetters(settings.kafka, policy)
         self.cluster = Cluster(settings.kafka)
+        self.letters = DeadLetters(self.cluster, policy)
         self._progress = Progress(self.cluster, settings)
-        self._log = ControlLog(settings.kafka, settings.names)
-        self.hold_store = HoldStore(settings.kafka, settings.names)
+        self._log = ControlLog(self.cluster, settings.names)
+        self.hold_store = HoldStore(self.cluster, settings.names)
 
     def heartbeats(self) -> GroupNews:
         """Return what the policy topic tells of now."""
@@ -243,7 +243,7 @@ class Queries:
     def journey(self, record: str, since: int | None) -> Journey:
         """Return the events of a record since its first failure (`since`, epoch ms)."""
         progress = self.within(LONGEST)
-        return read_journey(self.settings.kafka, self.settings.names, record, since, MOST_EVENTS, progress)
+        return read_journey(self.cluster, self.settings.names, record, since, MOST_EVENTS, progress)
 
     def within(self, seconds: float) -> Report:
         """Return the function `within`, with the share of this object."""

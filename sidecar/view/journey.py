@@ -17,7 +17,6 @@ from reconsume.sidecar.printable import plural
 from reconsume.topics.events import Event, decode_event, encode_event, order
 from reconsume.topics.names import Names
 
-CLIENT = "reconsume-journey"
 MARGIN = 60_000
 """ms that clocks may differ. The search for a record's first event begins this long before its first failure."""
 
@@ -48,19 +47,16 @@ class Span(NamedTuple):
     cut: bool
 
 
-def read_journey(
-    kafka: Mapping[str, str], names: Names, record: str, since: int | None, most: int, report: Report
-) -> Journey:
+def read_journey(cluster: Cluster, names: Names, record: str, since: int | None, most: int, report: Report) -> Journey:
     """Return the events of one record; read at most `most` records.
 
     `since` is the record's first failure (epoch ms), None if unknown. Raises BrokerError, and ContractError if the
     topic does not exist.
     """
-    cluster = Cluster(kafka, CLIENT)
     if (topic := cluster.existing([names.events]).get(names.events)) is None:
         raise ContractError(absent([names.events]))
     spans = _spans(cluster, topic, since)
-    with ScanClient(kafka, names.retry_group, CLIENT, Fetches.UNTIL_GAP) as client:
+    with ScanClient(cluster.kafka, names.retry_group, cluster.client_id, Fetches.UNTIL_GAP) as client:
         bounds = Bounds(ANSWER_SECONDS, records=most)
         scan = client.scan(spans, bounds, expected="the events", report=report)
         journey = _journey_in(scan, names, record, spans)

@@ -18,12 +18,13 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StringType
 
-from reconsume.sidecar.dlq.dead_letters import DeadLetters, LetterScan
+from reconsume.sidecar.dlq.dead_letters import CLIENT, DeadLetters, LetterScan
 from reconsume.sidecar.dlq.letters import Eligibility, Filter, RedriveRequest
 from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from reconsume.sidecar.dlq.redriver import REFUSED, Edits, PlanCounts, Redriver, at_positions
 from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.group_policy.operations import ActionStore
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.client_check import expect_clients
 from reconsume.sidecar.operation import no_report
 from reconsume.sidecar.printable import plural
@@ -103,10 +104,10 @@ def redrive_values(
     settings: Settings, values: Mapping[str, bytes | None], who: str, *, dry_run: bool = False
 ) -> Redrives:
     """Redrive the newest open letter of each id, with its value; None keeps the letter's own. Raises ReconsumeError."""
-    letters = DeadLetters(settings.kafka, build_policy(settings, f"{BY_REDRIVE}{who}"))
+    letters = DeadLetters(Cluster(settings.kafka, CLIENT), build_policy(settings, f"{BY_REDRIVE}{who}"))
     if dry_run:
         return _redrive(letters, values, who, dry_run=True)
-    actions = ActionStore(settings.kafka, settings.names, lambda text: None)
+    actions = ActionStore(letters.cluster, settings.names, lambda text: None)
     with actions.noted("redrive", who, f"{plural(len(values), 'id')} of a frame") as tally:
         counts = _redrive(letters, values, who, dry_run=False)
         tally.records = counts.redriven

@@ -13,6 +13,7 @@ import pytest
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.operations import ActionStore
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.action_record import MOST_ACTIONS, ActionRecord, action_key, render_action
 from reconsume.topics.hold_record import HOLD
 from reconsume.topics.names import Kind
@@ -197,10 +198,10 @@ def test_a_group_keeps_the_actions_that_were_written_last_whatever_time_they_cla
     old = [ActionRecord("redrive", f"user-{number}", 2**62, ended=1) for number in range(MOST_ACTIONS + 3)]
     told = [Out(render_action(record), action_key(f"old-{number}")) for number, record in enumerate(old)]
     produce(group.bootstrap, group.names.policy, told)
-    store = ActionStore({"bootstrap.servers": group.bootstrap}, group.names, pytest.fail)
+    store = ActionStore(Cluster({"bootstrap.servers": group.bootstrap}), group.names, pytest.fail)
     with pytest.raises(BrokerError):
         interrupted(store)
-    kept = list(ControlLog({"bootstrap.servers": group.bootstrap}, group.names).read().actions.values())
+    kept = list(ControlLog(Cluster({"bootstrap.servers": group.bootstrap}), group.names).read().actions.values())
     assert len(kept) == MOST_ACTIONS
     assert (kept[-1].who, kept[-1].records, kept[-1].error) == ("ann@laptop", 7, "the broker went away")
     assert [record.who for record in kept[:-1]] == [record.who for record in old[4:]]

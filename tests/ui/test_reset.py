@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.names import Kind
 from reconsume.topics.position_ranges import PartitionResets, ResetRange
 from reconsume.topics.reset_record import ResetRequest
@@ -54,7 +55,7 @@ def signed_in(shown: Scene) -> Visitor:
 
 
 def written(group: GroupTopics) -> dict[str, ResetRequest]:
-    return dict(ControlLog({"bootstrap.servers": group.bootstrap}, group.names).read().resets)
+    return dict(ControlLog(Cluster({"bootstrap.servers": group.bootstrap}), group.names).read().resets)
 
 
 def note_done(group: GroupTopics, ident: str, partition: int = 0) -> None:

@@ -123,7 +123,7 @@ class EndFinder:
         has_passed = is_done(settings, ident)
         if has_passed:
             self._await_events()
-        record_journey = read_journey(settings.kafka, settings.names, ident, None, MOST_EVENTS, no_report)
+        record_journey = read_journey(self._cluster, settings.names, ident, None, MOST_EVENTS, no_report)
         if record_journey.missing and not record_journey.events:
             raise RecordError(f"the events of {ident} cannot be read: {record_journey.missing}")
         self.events = record_journey.events

@@ -159,7 +159,7 @@ def journey_of(letters: DeadLetters, letter: Letter, most: int) -> tuple[list[Ro
     if letter.retry_state is None:
         return [], "the record's id is not known"
     since = letter.retry_state.first_failed_at or None
-    scan = read_journey(letters.kafka, letters.names, letter.id, since, most, no_report)
+    scan = read_journey(letters.cluster, letters.names, letter.id, since, most, no_report)
     return list(journey(scan.events)), scan.missing
 
 

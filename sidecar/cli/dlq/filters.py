@@ -98,19 +98,21 @@ class OpenGroup(NamedTuple):
         """What writes which action was carried out, for the dashboard's page Activity."""
         from reconsume.sidecar.group_policy.operations import ActionStore  # the Kafka client is slow to import
 
-        return ActionStore(self.letters.kafka, self.letters.names, talk)
+        return ActionStore(self.letters.cluster, self.letters.names, talk)
 
 
 def open_dlq(options: Options, who: str | None = None, topics: Sequence[str] = ()) -> OpenGroup:
     """Open the group of the configuration. Events name `who` as their author. Warns of each of `topics` that is none of
     the group's now: it may have been once. Raises BadParameter and ConfigError."""
-    from reconsume.sidecar.dlq.dead_letters import DeadLetters  # the Kafka client is slow to import; --help needs none
+    from reconsume.sidecar.dlq.dead_letters import CLIENT, DeadLetters  # the Kafka client is slow to import
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     settings, by = settings_for_kafka(options), author(who)
     for topic in topics:
         if topic not in settings.topic_names:
             talk(f"warning: {not_ours(topic, settings.topic_names)}")
-    return OpenGroup(settings, DeadLetters(settings.kafka, build_policy(settings, f"{BY_REDRIVE}{by}"), talk), by)
+    cluster, policy = Cluster(settings.kafka, CLIENT), build_policy(settings, f"{BY_REDRIVE}{by}")
+    return OpenGroup(settings, DeadLetters(cluster, policy, talk), by)
 
 
 def expect_letters(result: SearchResult, ident: str) -> None:

@@ -73,9 +73,10 @@ def list_blocked(options: Options, topic: str | None, limit: int | None, most: i
 def read_retried(settings: Settings) -> Retried:
     """Return what the running instances retry in place; say so if that is not known."""
     from reconsume.sidecar.group_policy.control_log import ControlLog  # imports the Kafka client, as in `read`
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     try:
-        state = ControlLog(settings.kafka, settings.names, CLIENT).read_if_there()
+        state = ControlLog(Cluster(settings.kafka, CLIENT), settings.names).read_if_there()
     except BrokerError as fault:
         talk(f"warning: how many records are retried in place is not known: {fault}")
         state = None

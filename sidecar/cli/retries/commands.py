@@ -167,6 +167,7 @@ def show(
       reconsume retries show orders:3:1024 -o table
       reconsume retries show orders:3:1024 --value
     """
+    from reconsume.sidecar.kafka.admin.cluster import Cluster
     from reconsume.sidecar.view.journey import read_journey
 
     settings = settings_for_kafka(options)
@@ -175,7 +176,8 @@ def show(
         value = ask.message(record)
     row = {} if value is None else row_of(value)
     with progress_bar("events") as progress:
-        scan = read_journey(settings.kafka, settings.names, record, row.get("first_failed_at"), most, progress)
+        since = row.get("first_failed_at")
+        scan = read_journey(Cluster(settings.kafka), settings.names, record, since, most, progress)
     has_failed = bool(row or scan.events)
     located = locate(settings, record) if with_value else Located({}, None)
     if not with_value and not has_failed and not settings.deliver.broadcast:

@@ -35,7 +35,11 @@ def carry_out(
     BadParameter if there is no terminal to ask on, KeyboardInterrupt if a signal has stopped it, and what the operation
     raises.
     """
-    output, plan = options.output, operation.plan(progress_line())
+    from reconsume.sidecar.kafka.clients import one_operation  # the Kafka client is slow to import; --help needs none
+
+    output = options.output
+    with one_operation():
+        plan = operation.plan(progress_line())
     for remark in plan.remarks:
         talk(remark)
     if dry_run or not plan.question:
@@ -50,7 +54,8 @@ def carry_out(
         ask(plan.question, plan.agreed)
     with stop_signal(FOLLOWED if goes_on else IN_WORK) as stop:
         try:
-            run_recorded(operation, who, recorder, progress_line(), stop)
+            with one_operation():
+                run_recorded(operation, who, recorder, progress_line(), stop)
         except BaseException:
             if operation.changed:
                 print_outcome(options, plan, operation.outcome())

@@ -31,7 +31,7 @@ def resets(cluster: Cluster, state: ControlState | None, settings: Settings, wal
     """
     if state is None:
         return [not_checked(f"the policy topic is {ABSENT}", hint("topics apply"))]
-    store = PositionStore(settings.kafka, settings.names)
+    store = PositionStore(cluster, settings.names)
     findings = list(open_resets(store, state, wall))
     described = cluster.topics(settings.topic_names)[0]
     sources = [Partition(*name) for topic in described.values() for name in topic.led]

@@ -38,7 +38,7 @@ from reconsume.sidecar.kafka.admin.descriptions import (
     topic_of,
 )
 from reconsume.sidecar.kafka.client_config import reader_config
-from reconsume.sidecar.kafka.clients import make_client
+from reconsume.sidecar.kafka.clients import give_back, make_client, take_client
 from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
     COORDINATOR,
@@ -361,14 +361,18 @@ class Cluster(Connection):
 
         `stable`: wait for commits that are under way, for STABLE_SECONDS.
         """
+        wanted = tuple(partitions)
+        if not wanted:
+            return {}  # which costs no client
         with CommittedOffsets(self, group, stable=stable) as reader:
-            return reader.progress(partitions)
+            return reader.progress(wanted)
 
 
 class CommittedOffsets:
     """A client that asks for the offsets of one consumer group, any number of times. Used by one thread at a time.
 
-    A context manager, which closes the client. `stable`: wait for commits that are under way, for STABLE_SECONDS.
+    A context manager, whose end gives the client back (`one_operation`). `stable`: wait for commits that are under
+    way, for STABLE_SECONDS.
     """
 
     def __init__(self, cluster: Cluster, group: str, *, stable: bool = False) -> None:
@@ -378,13 +382,14 @@ class CommittedOffsets:
         config = {**reader_config(cluster.kafka, group, cluster.client_id), "isolation.level": f"read_{level}"}
         # A consumer that never joins. The admin client's own request ends the process (segmentation fault) if the
         # group's coordinator has just moved (librdkafka 2.16, a null group in rd_kafka_handle_OffsetFetch).
-        self._consumer = make_client(Consumer, {**config, "log_level": 0})
+        self._config = {**config, "log_level": 0}
+        self._consumer = take_client(Consumer, self._config)
 
     def __enter__(self) -> CommittedOffsets:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.close(is_usable=kind is None)
 
     def read(self, partitions: Iterable[PartitionName]) -> list[TopicPartition]:
         """Return the committed offsets of those partitions that have one. Raises BrokerError."""
@@ -400,6 +405,6 @@ class CommittedOffsets:
         sources = [(Partition(one.topic, one.partition), one) for one in self.read(partitions)]
         return {source: decode(source, one.offset, one.metadata) for source, one in sources}
 
-    def close(self) -> None:
-        """Close the client."""
-        self._consumer.close()
+    def close(self, *, is_usable: bool = True) -> None:
+        """Give the client back. `is_usable`: False after an error."""
+        give_back(self._consumer, self._config, is_usable=is_usable)

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from reconsume.sidecar.dev.kafka.embedded import EmbeddedKafka
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.committer.target_topics import murmur2_partition
 from reconsume.sidecar.settings.load import load
 from reconsume.sidecar.settings.policy import build_policy
@@ -211,7 +212,7 @@ def test_what_reads_goes_on_without_the_partitions_that_have_no_leader_and_names
     assert (listed.exit_code, len(listed.stdout.splitlines())) == (0, 10), listed.stderr
     assert f"left out, as they have no leader now: {group.dlq}[0]" in listed.stderr
     settings = load(file)
-    journey = read_journey(settings.kafka, names, f"{group.main}:0:1", None, 100, lambda _read, _total: None)
+    journey = read_journey(Cluster(settings.kafka), names, f"{group.main}:0:1", None, 100, lambda _read, _total: None)
     assert journey.missing == f"without a leader, and so not read: {names.events}[0]"
     lags = Queries(settings, build_policy(settings, "test")).lags()
     assert lags.unled == (f"{level}[0]",)

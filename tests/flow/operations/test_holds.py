@@ -12,6 +12,7 @@ import pytest
 from typer.testing import Result
 
 from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.topics.hold_record import hold_key
 from reconsume.topics.names import Kind
 from tests.flow.conftest import FreshGroup, StartService, StartSidecar
@@ -120,7 +121,7 @@ def test_a_hold_succeeds_when_every_live_instance_obeys_and_names_one_that_does_
     group = with_policy(new_group())
     service = start_service(SCRIPT)
     pods = [start_sidecar(group, service.url, pod, CALM) for pod in ("pod-0", "pod-1")]
-    log = ControlLog({"bootstrap.servers": group.bootstrap}, group.names)
+    log = ControlLog(Cluster({"bootstrap.servers": group.bootstrap}), group.names)
 
     def live() -> frozenset[str]:
         return log.live_instances(log.read())

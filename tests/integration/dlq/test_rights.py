@@ -24,6 +24,7 @@ from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.dlq.letters import Filter, RedriveRequest
 from reconsume.sidecar.dlq.redriver import Redriver
 from reconsume.sidecar.errors import BrokerError
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.settings.load import load
 from reconsume.sidecar.settings.policy import build_policy
 from tests.support.deadline import until
@@ -111,7 +112,7 @@ def test_a_redrive_and_an_import_that_fail_at_their_start_leave_no_client(
     kind, operation, name = LACKING[right]
     settings = load(file)
     policy = build_policy(settings, "redrive:test")
-    letters = DeadLetters(settings.kafka, policy)
+    letters = DeadLetters(Cluster(settings.kafka), policy)
 
     def redrive() -> None:
         with Redriver(letters, RedriveRequest(Filter()), threading.Event()) as redriver:

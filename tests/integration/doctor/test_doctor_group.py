@@ -156,7 +156,7 @@ def test_a_stranger_in_the_groups_own_place_is_found(cluster: Cluster, topics: G
 
 
 def test_the_policy_topic_is_read_with_the_times_of_its_records(cluster: Cluster, topics: GroupTopics) -> None:
-    log = ControlLog(cluster.kafka, topics.names)
+    log = ControlLog(cluster, topics.names)
     assert log.read().beats.known() == {}
     value = SubscriptionRecord({topics.main: "*"}, 5)
     before = now()
@@ -164,7 +164,7 @@ def test_the_policy_topic_is_read_with_the_times_of_its_records(cluster: Cluster
     beats = log.read().beats
     assert beats.known() == {"pod-1": value}
     assert before <= (beats.last_at or 0) <= now(), "the broker's, whatever a writer says"
-    assert ControlLog(cluster.kafka, fresh_group(topics.bootstrap).names).read_if_there() is None
+    assert ControlLog(cluster, fresh_group(topics.bootstrap).names).read_if_there() is None
 
 
 def unwell(connection: socket.socket) -> None:

@@ -57,7 +57,7 @@ def settings(topics: GroupTopics, tmp_path: Path) -> Settings:
 
 
 def state_of(settings: Settings) -> ControlState:
-    return ControlLog(settings.kafka, settings.names).read()
+    return ControlLog(Cluster(settings.kafka), settings.names).read()
 
 
 def done(topics: GroupTopics, offset: int) -> None:

@@ -68,7 +68,7 @@ def commit(group: GroupTopics, partition: int, progress: Progress) -> None:
 
 
 def requests(group: GroupTopics) -> dict[str, ResetRequest]:
-    return ControlLog({"bootstrap.servers": group.bootstrap}, group.names).read().resets
+    return ControlLog(Cluster({"bootstrap.servers": group.bootstrap}), group.names).read().resets
 
 
 @contextmanager
@@ -225,7 +225,7 @@ def client(group: GroupTopics, tmp_path: Path) -> Iterator[Client]:
                 Operation(),
                 lambda: b"",
                 access,
-                calls=reset_routes(settings, lambda: PositionStore(settings.kafka, settings.names)),
+                calls=reset_routes(settings, lambda: PositionStore(Cluster(settings.kafka), settings.names)),
             )
         ) as port,
         Client(port) as client,
@@ -303,7 +303,7 @@ def test_a_mode_that_keeps_no_position_is_refused(more: dict[str, object], sente
 def test_a_living_query_of_spark_keeps_its_own_position(group: GroupTopics, tmp_path: Path) -> None:
     told = QueryTold("orders-job", "app-1", "host", 1, "n1", gated=True)
     beat = SubscriptionRecord({group.main: "*"}, int(time.time() * 1000), query=told)
-    ControlLog({"bootstrap.servers": group.bootstrap}, group.names).write({key_of(told): render_record(beat)})
+    ControlLog(Cluster({"bootstrap.servers": group.bootstrap}), group.names).write({key_of(told): render_record(beat)})
     refused = for_group(tmp_path, group, "reset", "--topic", group.main, "--to", "earliest", "--yes")
     assert refused.exit_code == 1
     assert "the Spark query orders-job reads the group" in " ".join(refused.stderr.split())
@@ -348,7 +348,7 @@ def found(group: GroupTopics, at: int) -> list[tuple[str, str]]:
     """What `doctor` finds about resets at a time: status and sentence."""
     kafka = {"bootstrap.servers": group.bootstrap}
     settings = load_group(group)
-    state = ControlLog(kafka, group.names).read()
+    state = ControlLog(Cluster(kafka), group.names).read()
     return [(str(one.status), one.finding) for one in resets(Cluster(kafka), state, settings, at)]
 
 
@@ -362,7 +362,9 @@ def test_doctor_names_a_reset_that_waits_and_one_that_has_no_effect_any_more(gro
     assert found(group, now) == [("ok", "no reset waits")]
     part = ResetTarget(0, 4)
     request = ResetRequest(group.main, topic_id(group), (part,), "ann", "", now, "2h")
-    ControlLog({"bootstrap.servers": group.bootstrap}, group.names).write({request_key("r1"): render_reset(request)})
+    ControlLog(Cluster({"bootstrap.servers": group.bootstrap}), group.names).write(
+        {request_key("r1"): render_reset(request)}
+    )
     ((status, waits),) = found(group, wall())
     assert (status, f"reset r1 of {group.main} to 2h, by ann, waits for the owners of 1 partition" in waits) == (
         "ok",

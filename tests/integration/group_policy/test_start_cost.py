@@ -9,6 +9,7 @@ import pytest
 
 from reconsume.sidecar.clock import wall
 from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.settings.group_policy import agreed_values
 from reconsume.sidecar.settings.policy import heartbeat_of
 from reconsume.topics.agreement import SettingsRecord, digest_of, render_settings, settings_key
@@ -71,7 +72,7 @@ def test_a_start_reads_six_hours_of_a_hundred_instances_within_seconds(
     assert sum(len(value) for _, value in written) < BYTES
     produce(kafka.bootstrap, names.policy, [Out(value, key) for key, value in written])
     began = time.monotonic()
-    state = ControlLog({"bootstrap.servers": kafka.bootstrap}, names).read(within=SECONDS)
+    state = ControlLog(Cluster({"bootstrap.servers": kafka.bootstrap}), names).read(within=SECONDS)
     assert time.monotonic() - began < SECONDS
     assert len(state.beats.known()) == INSTANCES
     assert [len(one.instances) for one in state.live_settings(wall())] == [INSTANCES]
