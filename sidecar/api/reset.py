@@ -15,7 +15,7 @@ from starlette.responses import Response
 from reconsume.sidecar.api.holds import author_of, text_of
 from reconsume.sidecar.background import BoundedThreads
 from reconsume.sidecar.clock import wall
-from reconsume.sidecar.errors import BrokerError, ContractError, RecordError
+from reconsume.sidecar.errors import ContractError, RecordError
 from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import RefusedError, read_fields
@@ -34,7 +34,6 @@ FIELDS = ("topic", "partition", "to", "why", "dry_run")
 THREADS, MOST_AT_ONCE = 1, 4
 """Threads for these calls, and calls in progress with those that wait. Each makes clients of Kafka."""
 LONGEST_TARGET = 64
-RETRY_AFTER = {"retry-after": "5"}
 
 
 class ResetCalls:
@@ -67,19 +66,14 @@ class ResetCalls:
         """Return what became of a reset."""
         ident = request.path_params["id"]
 
-        def shown() -> Response:
+        def reached() -> ResetProgress:
             store = self._store()
-            try:
-                reached = store.progress_of(ident, store.find(ident))
-            except RecordError:
-                return problem(404, "There is no such reset; the newest 100 are kept.")
-            except BrokerError as fault:
-                return problem(503, f"{fault}.", RETRY_AFTER)
-            except ContractError as fault:
-                return problem(409, f"{fault}.")
-            return json_answer(_fields_of(reached))
+            return store.progress_of(ident, store.find(ident))
 
-        return await self._threads(shown)
+        try:
+            return json_answer(_fields_of(await self._threads(reached)))
+        except RecordError:
+            return problem(404, "There is no such reset; the newest 100 are kept.")
 
 
 def reset_routes(settings: Settings, store: Callable[[], PositionStore]) -> list[Call]:
@@ -92,17 +86,11 @@ def reset_routes(settings: Settings, store: Callable[[], PositionStore]) -> list
 
 
 def _moved(operation: MovePosition, *, dry_run: bool) -> Response:
-    # An answer, not an error: an error that crosses the task would keep the clients of Kafka in its frames.
-    try:
-        plan = operation.plan(no_report)
-        answer = {"partitions": list(plan.rows), "remarks": list(plan.remarks)}
-        if dry_run or not plan.question:
-            return json_answer({"reset": None, **answer})
-        operation.write()
-    except BrokerError as fault:
-        return problem(503, f"{fault}.", RETRY_AFTER)
-    except ContractError as fault:
-        return problem(409, f"{fault}.")
+    plan = operation.plan(no_report)
+    answer = {"partitions": list(plan.rows), "remarks": list(plan.remarks)}
+    if dry_run or not plan.question:
+        return json_answer({"reset": None, **answer})
+    operation.write()
     return json_answer({"reset": operation.written.ident, **answer}, 202)
 
 

@@ -21,7 +21,7 @@ from reconsume.sidecar.dlq.settle_request import (
     settle_request,
     waiting_request,
 )
-from reconsume.sidecar.errors import BrokerError, ReconsumeError, RecordError
+from reconsume.sidecar.errors import LetterError, RecordError
 from reconsume.sidecar.http.calls import Call, Caller
 from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields
@@ -34,7 +34,7 @@ PATH = "/v1/settle"
 FIELDS = ("id", "waiting", "how", "why", "rate", "dry_run")
 MOST_AT_ONCE = 4
 """Calls under way, each on a thread of its own. One more is refused, so that callers in a loop do no harm."""
-RETRY_AFTER = {"retry-after": "5"}
+UNKNOWN = "No such decision is known."
 
 
 class Settling(Protocol):
@@ -64,22 +64,29 @@ def settle_routes(connect: Connect, topics: Sequence[str]) -> list[Call]:
         if not isinstance(dry_run := fields["dry_run"] or False, bool):
             raise RefusedError("dry_run must be true, or left out.")
         wanted = _wanted(fields, author_of(request), topics)
-        return await threads(lambda: _decided(connect, wanted, dry_run=dry_run))
+        try:
+            return _answer_of(wanted, await threads(lambda: connect().settle(wanted, dry_run=dry_run)))
+        except NotWaitingError:
+            return problem(404, "No such record waits in this group.")
+        except LetterError as fault:
+            return problem(409, f"{str(fault).replace(printable(wanted.id), 'the record')}.")
 
     async def status(request: Request) -> Response:
         """Return how far a decision is."""
         ident = request.path_params["id"]
-        return await threads(lambda: _answered(lambda: json_answer(dict(connect().status(ident))), ""))
+        try:
+            return json_answer(dict(await threads(lambda: connect().status(ident))))
+        except RecordError:
+            return problem(404, UNKNOWN)
 
     async def end(request: Request) -> Response:
         """End a decision."""
         ident, who = request.path_params["id"], author_of(request)
-
-        def ended() -> Response:
-            connect().end(ident, who)
-            return Response(status_code=204)
-
-        return await threads(lambda: _answered(ended, ""))
+        try:
+            await threads(lambda: connect().end(ident, who))
+        except RecordError:
+            return problem(404, UNKNOWN)
+        return Response(status_code=204)
 
     return [
         Call(PATH, decide, Caller.OPERATOR, "POST"),
@@ -107,35 +114,12 @@ def _wanted(fields: Fields, by: str, topics: Sequence[str]) -> SettleRequest:
         raise RefusedError(f"{fault}.") from None
 
 
-def _decided(connect: Connect, wanted: SettleRequest, *, dry_run: bool) -> Response:
-    def answer() -> Response:
-        settled = connect().settle(wanted, dry_run=dry_run)
-        if settled.done is False:
-            return problem(409, "Nothing was settled: the record had ended, or was delivered before.")
-        fields: dict[str, object] = {
-            "decision": settled.decision or None,
-            "how": wanted.how,
-            "records": settled.records,
-        }
-        fields |= (
-            {"id": wanted.id, "done": bool(settled.done)}
-            if wanted.id
-            else {"plan": [dict(row) for row in settled.rows]}
-        )
-        return json_answer(fields, 202 if settled.decision and not settled.done else 200)
-
-    return _answered(answer, wanted.id)
-
-
-def _answered(work: Callable[[], Response], ident: str) -> Response:
-    # A value, not an error: an error that crosses the task would keep the clients of Kafka in its frames.
-    try:
-        return work()
-    except NotWaitingError:
-        return problem(404, "No such record waits in this group.")
-    except ReconsumeError as fault:
-        text = f"{str(fault).replace(printable(ident), 'the record')}." if ident else f"{fault}."
-        if isinstance(fault, BrokerError):
-            return problem(503, text, RETRY_AFTER)
-        is_unknown = isinstance(fault, RecordError) and not ident
-        return problem(404, "No such decision is known.") if is_unknown else problem(409, text)
+def _answer_of(wanted: SettleRequest, settled: Settled) -> Response:
+    if settled.done is False:
+        return problem(409, "Nothing was settled: the record had ended, or was delivered before.")
+    fields: dict[str, object] = {"decision": settled.decision or None, "how": wanted.how, "records": settled.records}
+    if wanted.id:
+        fields |= {"id": wanted.id, "done": bool(settled.done)}
+    else:
+        fields["plan"] = [dict(row) for row in settled.rows]
+    return json_answer(fields, 202 if settled.decision and not settled.done else 200)

@@ -90,7 +90,7 @@ def call(group: GroupTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @contextmanager
 def owned(group: GroupTopics) -> Iterator[None]:
-    """The owner of the records that wait carries each decision out, on a thread; its heartbeats are news at any look."""
+    """The owner of the records carries each decision out, on a thread. Its heartbeats are news at each look."""
     owner, known, over = Owner(group), set[str](), threading.Event()
 
     def follow() -> None:
@@ -142,6 +142,7 @@ def test_calls_leave_no_thread_and_no_descriptor_behind(call: Calls, group: Grou
             assert call("POST", "/v1/settle", id=f"{group.main}:0:{number + 1000}", how="commit", **WHY).status == 404
             assert call("GET", "/v1/settle/00000000").status == 404
             assert call("GET", "/v1/reset/00000000").status == 404
+            assert call("POST", "/v1/reset", topic=group.main, partition=9, to="latest", **WHY).status == 409
             assert call("DELETE", "/v1/holds/00000000").status == 404
 
     with owned(group):
