@@ -155,23 +155,17 @@ class CommonCalls:
         return json_answer({"drained": unfinished == 0, "left": unfinished})
 
 
-class Ruled(Protocol):
-    """The part of the sidecar that knows the policy. Called on the event loop."""
+def policy_routes(policy: Callable[[], dict[str, object]]) -> list[Call]:
+    """Return the route of `GET /v1/policy`, which changes nothing.
 
-    def policy(self) -> dict[str, object]:
-        """Return the values in force, their origins, their author and their time, of types that JSON has.
+    `policy`: returns, on the event loop, the values in force, their origins, their author and their time, of types that
+    JSON has; and why a newer policy is not in force.
+    """
 
-        If a newer policy is not in force, they say why.
-        """
+    async def show(request: Request) -> Response:
+        return json_answer(policy())
 
-
-def policy_routes(ruled: Ruled) -> list[Call]:
-    """Return the route of `GET /v1/policy`, which changes nothing."""
-
-    async def policy(request: Request) -> Response:
-        return json_answer(ruled.policy())
-
-    return [Call("/v1/policy", policy, Caller.READ)]
+    return [Call("/v1/policy", show, Caller.READ)]
 
 
 class GroupPaths:

@@ -7,7 +7,7 @@ the record is in Kafka; the instances obey within 2 s.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,11 +34,8 @@ TEXTS = {"topic": 249, "level": 32, "key": 4_096, "key_base64": 8_192}
 """Fields that say what is held, with their longest text."""
 
 
-class Holding(Protocol):
-    """The part of the sidecar that knows the holds. Called on the event loop."""
-
-    def status(self) -> dict[str, object]:
-        """Return `holds` and `holds_ignored`, of types that JSON has."""
+Status: TypeAlias = Callable[[], dict[str, object]]
+"""Returns `holds` and `holds_ignored`, of types that JSON has. Called on the event loop."""
 
 
 class HoldCalls:
@@ -47,13 +44,13 @@ class HoldCalls:
     `topics`: the main topics, of which a hold may name one.
     """
 
-    def __init__(self, holding: Holding, store: Callable[[], HoldStore], topics: Sequence[str]) -> None:
-        self._holding, self._store, self._topics = holding, store, topics
+    def __init__(self, status: Status, store: Callable[[], HoldStore], topics: Sequence[str]) -> None:
+        self._status, self._store, self._topics = status, store, topics
         self._writes = BoundedThreads("holds", THREADS, MOST_AT_ONCE, one_operation)
 
     async def list(self, request: Request) -> Response:
         """Return the holds that this instance obeys."""
-        return json_answer(shown_to(request, self._holding.status()))
+        return json_answer(shown_to(request, self._status()))
 
     async def begin(self, request: Request) -> Response:
         """Write a hold."""
@@ -86,9 +83,9 @@ class HoldCalls:
         return Response(status_code=204)
 
 
-def hold_routes(holding: Holding, store: Callable[[], HoldStore], topics: Sequence[str]) -> list[Call]:
+def hold_routes(status: Status, store: Callable[[], HoldStore], topics: Sequence[str]) -> list[Call]:
     """Return the routes of holds. The arguments are those of `HoldCalls`."""
-    calls = HoldCalls(holding, store, topics)
+    calls = HoldCalls(status, store, topics)
     return [
         Call(PATH, calls.list, Caller.READ),
         Call(PATH, calls.begin, Caller.OPERATOR, "POST"),

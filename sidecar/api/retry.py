@@ -8,7 +8,8 @@ a refusal. No refusal repeats a word of the request.
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -73,15 +74,8 @@ class Post(RetryFields, kw_only=True, forbid_unknown_fields=True):
 _BODY = msgspec.json.Decoder(Post)
 
 
-class Posts(Protocol):
-    """The part of the sidecar that takes posts."""
-
-    async def post(self, record: Record, failure: Failed) -> PostResult:
-        """Write what follows from the failure of a record."""
-
-
-def retry_routes(posts: Posts) -> list[Call]:
-    """Return the route of the call."""
+def retry_routes(post: Callable[[Record, Failed], Awaitable[PostResult]]) -> list[Call]:
+    """Return the route of the call. `post`: writes what follows from the failure of a record."""
 
     async def retry(request: Request) -> Response:
         try:
@@ -89,7 +83,7 @@ def retry_routes(posts: Posts) -> list[Call]:
         except ValueError as fault:
             return problem(400, f"The body is not a record to retry: {fault}.")
         try:
-            placed = await posts.post(record, failure)
+            placed = await post(record, failure)
         except tuple(REFUSALS) as fault:
             status, text = next(refusal for kind, refusal in REFUSALS.items() if isinstance(fault, kind))
             return problem(status, text.format(fault), RETRY_AFTER if status == 503 else None)

@@ -7,7 +7,7 @@ own: a call may take ten seconds, and few may be in progress.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,8 +27,10 @@ from reconsume.sidecar.http.json_answer import json_answer
 from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields
 from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.kafka.clients import one_operation
-from reconsume.sidecar.operation import Row
 from reconsume.sidecar.printable import printable
+
+if TYPE_CHECKING:
+    from reconsume.sidecar.dlq.settle_waiting import DecisionCalls
 
 PATH = "/v1/settle"
 FIELDS = ("id", "waiting", "how", "why", "rate", "dry_run")
@@ -37,25 +39,10 @@ MOST_AT_ONCE = 4
 UNKNOWN = "No such decision is known."
 
 
-class Settling(Protocol):
-    """What decides about waiting records. Called on a thread of this module. Raises ReconsumeError."""
-
-    def settle(self, request: SettleRequest, *, dry_run: bool) -> Settled:
-        """Plan a decision, and write it unless it is a dry run. One about one record is followed for some seconds."""
-
-    def status(self, decision: str) -> Row:
-        """Return how far a decision is. Raises RecordError if it is not known."""
-
-    def end(self, decision: str, who: str) -> None:
-        """End a decision. Raises RecordError if it is not open."""
-
-
-Connect: TypeAlias = Callable[[], Settling]
-"""Returns what decides, with the credentials of now."""
-
-
-def settle_routes(connect: Connect, topics: Sequence[str]) -> list[Call]:
-    """Return the routes of the calls. `topics`: the main topics, of which a decision may name one."""
+def settle_routes(connect: Callable[[], DecisionCalls], topics: Sequence[str]) -> list[Call]:
+    """Return the routes of the calls. `connect`: returns what decides, with the credentials of now; it is called on a
+    thread of these calls. `topics`: the main topics, of which a decision may name one.
+    """
     threads = BoundedThreads("settle", MOST_AT_ONCE, MOST_AT_ONCE, one_operation)
 
     async def decide(request: Request) -> Response:

@@ -154,7 +154,7 @@ class RunningGroup:
         self._post_writer = build_post_writer(settings, policy, transactions.observe, registry)
         self._view_service = build_view_service(settings, self._instance, registry)
         self._calls = [
-            *policy_routes(self._controller),
+            *policy_routes(self._controller.policy),
             *hold_calls(settings, self._controller.holds, registry),
             *reset_calls(settings, registry),
             *settle_calls(settings, lambda: self._runners[-1].policy, registry),

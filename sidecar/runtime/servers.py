@@ -105,7 +105,8 @@ def retry_calls(
     settings: Settings, policy: Callable[[], Policy], post_writer: PostWriter, counters: LaneCounters
 ) -> list[Call]:
     """Return the API call by which a service posts records that it could not handle."""
-    return retry_routes(FailurePosts(policy, settings.retry.understand, settings.drains, post_writer, counters, now))
+    posts = FailurePosts(policy, settings.retry.understand, settings.drains, post_writer, counters, now)
+    return retry_routes(posts.post)
 
 
 def pull_calls(settings: Settings, delivery: Delivery, outputs: OutputTopics | None) -> list[Call]:
@@ -128,7 +129,9 @@ def hold_calls(settings: Settings, keeper: HoldKeeper, registry: CredentialRegis
     """Return the API calls for holds. A broadcast follows no policy topic, and has none."""
     if settings.deliver.broadcast:
         return []
-    return hold_routes(keeper, lambda: HoldStore(_cluster(settings, registry), settings.names), settings.topic_names)
+    return hold_routes(
+        keeper.status, lambda: HoldStore(_cluster(settings, registry), settings.names), settings.topic_names
+    )
 
 
 def _cluster(settings: Settings, registry: CredentialRegistry) -> Cluster:

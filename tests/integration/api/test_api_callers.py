@@ -26,8 +26,8 @@ from tests.support.sidecar.api_calls import assert_problem
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
 
 BUILDERS: Mapping[str, Callable[[], list[Call]]] = {
-    "hold_routes": lambda: hold_routes(cast(Any, Keeper()), cast(Any, None), ()),
-    "policy_routes": lambda: policy_routes(cast(Any, Keeper())),
+    "hold_routes": lambda: hold_routes(cast(Any, Keeper()).status, cast(Any, None), ()),
+    "policy_routes": lambda: policy_routes(cast(Any, Keeper()).policy),
     "pull_routes": lambda: pull_routes(cast(Any, None), "billing", 1_000),
     "no_pull_routes": lambda: no_pull_routes("push"),
     "retry_routes": lambda: retry_routes(cast(Any, None)),

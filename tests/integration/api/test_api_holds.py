@@ -76,7 +76,7 @@ def place(topic: Topic, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
         Operation(),
         lambda: b"",
         Access(None, LOOPBACK_NAMES, operators=token),
-        calls=hold_routes(Keeper(), lambda: topic, ("orders",)),
+        calls=hold_routes(Keeper().status, lambda: topic, ("orders",)),
     )
     with serving(app) as place:
         yield place

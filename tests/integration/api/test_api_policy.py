@@ -17,7 +17,7 @@ class Ruled:
 
 
 def routes() -> list[Route]:
-    return policy_routes(Ruled())
+    return policy_routes(Ruled().policy)
 
 
 def test_the_policy_is_shown_and_cannot_be_set_here() -> None:

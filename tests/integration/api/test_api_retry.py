@@ -54,7 +54,7 @@ def notes() -> Notes:
 @pytest.fixture
 def port(notes: Notes) -> Iterator[str | int]:
     access = Access(longest=lambda: longest_post(LARGEST))
-    with serving(build_app(Operation(), bytes, access, calls=retry_routes(notes))) as place:
+    with serving(build_app(Operation(), bytes, access, calls=retry_routes(notes.post))) as place:
         yield place
 
 
@@ -159,7 +159,7 @@ def test_a_body_over_the_limit_of_its_topics_is_413_and_says_the_limit(port: int
 def test_with_a_token_file_a_post_needs_the_token(notes: Notes, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("a-secret-long-enough\n")
-    with serving(build_app(Operation(), bytes, Access(file), calls=retry_routes(notes))) as place:
+    with serving(build_app(Operation(), bytes, Access(file), calls=retry_routes(notes.post))) as place:
         assert post(place, GOOD).status == 401
         assert notes.posts == []
         assert post(place, GOOD, {"Authorization": "Bearer a-secret-long-enough"}).status == 201

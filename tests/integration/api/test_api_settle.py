@@ -16,6 +16,7 @@ import pytest
 from reconsume.sidecar.api.app import Access, build_app
 from reconsume.sidecar.api.settle import MOST_AT_ONCE, settle_routes
 from reconsume.sidecar.dlq.settle_request import NotWaitingError, Settled, SettleRequest
+from reconsume.sidecar.dlq.settle_waiting import DecisionCalls
 from reconsume.sidecar.errors import BrokerError, ContractError, LetterError, RecordError
 from reconsume.sidecar.http.access import LOOPBACK_NAMES
 from reconsume.sidecar.operation import Row
@@ -30,7 +31,7 @@ ROW = {"topic": "orders", "level": "10m", "reason": "http-503", "records": 7, "d
 DONE = Settled([], 1, "3f9c1ab2", done=True)
 
 
-class Settler:
+class Settler(DecisionCalls):
     """Answers with `settled`, or raises it, once `go` is set; keeps what was asked for."""
 
     def __init__(self) -> None:
