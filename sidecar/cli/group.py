@@ -139,9 +139,10 @@ class DeleteGroup:
     def _unread(self, topic: str, group: str) -> int:
         """Return how many offsets of a topic neither a group nor a Spark query has read."""
         from reconsume.sidecar.group_policy.queries import committed_with_queries
+        from reconsume.sidecar.kafka.admin.descriptions import led_partitions
         from reconsume.sidecar.kafka.scan import Bounds, ScanClient
 
-        partitions = [one for shape in self._cluster.existing([topic]).values() for one in shape.led]
+        partitions = led_partitions(self._cluster.existing([topic]).values())
         done = committed_with_queries(self._cluster, self._settings.names, group, partitions)
         unread = self._cluster.unread(partitions, done)
         if not self._private or not 0 < sum(unread.values()) <= MOST_MARKERS:

@@ -32,7 +32,7 @@ from reconsume.sidecar.dlq.letters import Filter, RedriveRequest
 from reconsume.sidecar.errors import ReconsumeError
 from reconsume.sidecar.find.match import RETRIES, state_of
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import Span, Topic, unled_text
+from reconsume.sidecar.kafka.admin.descriptions import Span, Topic, led_partitions, unled_text
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.scan import Bounds, ScanClient, partition_of
@@ -240,7 +240,7 @@ class SqlTables:
 
     def _records(self, topics: Mapping[str, Topic], most: int, what: str) -> Iterator[Record]:
         """Yield the newest records of topics. Say what is left out."""
-        there = self._cluster.spans([partition for topic in topics.values() for partition in topic.led])
+        there = self._cluster.spans(led_partitions(topics.values()))
         begins = begins_of(there, most)
         spans = {partition: Span(begins[partition], span.end) for partition, span in there.items()}
         settings = self._settings

@@ -36,7 +36,7 @@ from reconsume.sidecar.errors import BrokerError, ContractError, LetterError
 from reconsume.sidecar.group_policy.decisions import DecisionState, DecisionStatus, DecisionStore
 from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.hints import hint
-from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, Topic, unled_text
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, Topic, led_partitions, unled_text
 from reconsume.sidecar.kafka.consumer.log_checks import NO_ID
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.listed_records import progress_with_notes
@@ -202,7 +202,7 @@ class WaitingSearch:
 
     def _find_partitions(self, topics: Mapping[str, Topic], kinds: Mapping[str, Kind]) -> None:
         cluster, names = self._there.cluster, self._there.names
-        led = [one for topic in topics.values() for one in topic.led if self._may_have(one)]
+        led = list(filter(self._may_have, led_partitions(topics.values())))
         queues = [one for one in led if kinds[one[0]] is Kind.ORDERED]
         others = [one for one in led if kinds[one[0]] is not Kind.ORDERED]
         progress = progress_with_notes(

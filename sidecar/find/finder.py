@@ -53,7 +53,14 @@ from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.queries import progress_with_queries
 from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.kafka.admin.cluster import Cluster, DeniedError
-from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Span, Topic, unled_partitions
+from reconsume.sidecar.kafka.admin.descriptions import (
+    Offset,
+    PartitionName,
+    Span,
+    Topic,
+    led_partitions,
+    unled_partitions,
+)
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.policy_topic import read_present_resets
 from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient, partition_of
@@ -231,7 +238,7 @@ class Layout:
         self.cluster = Cluster(settings.kafka, CLIENT)
         self._roles = self._searched_roles()
         topics = self._topics()
-        searched = [partition for topic in topics.values() for partition in topic.led if self._may_have(partition)]
+        searched = list(filter(self._may_have, led_partitions(topics.values())))
         progress = {} if query.done else self._progress(searched)
         self._read_redrives(topics, policy)
         self._read_control_log()

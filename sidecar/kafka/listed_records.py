@@ -30,7 +30,7 @@ from reconsume.sidecar.core.waiting_keys import WaitingKeys
 from reconsume.sidecar.errors import ContractError, RecordError
 from reconsume.sidecar.hints import ABSENT, hint, not_ours
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, unled_text
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Span, led_partitions, unled_text
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import main_reading_of, queue_reading_of, to_record
 from reconsume.sidecar.kafka.policy_topic import NotesLog
@@ -111,7 +111,7 @@ def read_waiting(
             finds = f"`{hint('find')}` finds a record that is retried in place"
             raise NoQueuesError(f"without retry.ordered_ladder this group has no queues: {finds}")
         raise ContractError(f"{names.ordered(policy.topics[0])} is {ABSENT}: `{hint('topics apply')}` creates it")
-    led = [partition for topic in topics.values() for partition in topic.led]
+    led = led_partitions(topics.values())
     progress = progress_with_notes(cluster, names, partial(cluster.progress, names.group, led))
     spans = {
         partition: Span(max(span.begin, progress[partition].next if partition in progress else 0), span.end)

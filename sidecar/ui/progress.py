@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from reconsume.sidecar.group_policy.queries import committed_with_queries
 from reconsume.sidecar.kafka.admin.cluster import Cluster, DeniedError
-from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, unled_partitions
+from reconsume.sidecar.kafka.admin.descriptions import PartitionName, Topic, led_partitions, unled_partitions
 from reconsume.sidecar.settings import Settings
 
 
@@ -82,7 +82,7 @@ class Progress:
         A partition without a committed offset counts from where the group would begin: a level topic that has a record
         for an hour has no commit for an hour.
         """
-        partitions = [partition for topic in topics for partition in topic.led]
+        partitions = led_partitions(topics)
         spans = self._cluster.spans(partitions)
         committed = committed_with_queries(self._cluster, self._settings.names, group, partitions)
         late = self._settings.start == "latest" and group == self._settings.names.group

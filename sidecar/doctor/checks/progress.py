@@ -31,7 +31,7 @@ from reconsume.sidecar.group_policy.queries import (
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Offset, PartitionName, Span, Topic
+from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Offset, PartitionName, Span, Topic, led_partitions
 from reconsume.sidecar.kafka.errors import FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.messages import to_record
 from reconsume.sidecar.kafka.scan import Bounds, ScanClient, partition_of
@@ -69,14 +69,14 @@ def progress(cluster: Cluster, group: GroupShape, state: ControlState | None) ->
     private, queries = query_groups(cluster, names), live_queries(state, now)
     every = (*group.topics, *group.levels, names.ready)
     described, _ = cluster.topics(every if private else ())
-    partitions = [partition for topic in described.values() for partition in topic.led]
+    partitions = led_partitions(described.values())
     for name in private:
         findings += behind(cluster, name, cluster.committed(name, partitions), now)
     findings += silent_queries(cluster, names, state, now)
     for name, topics in ((names.group, group.topics), (names.retry_group, (*group.levels, names.ready))):
         described, denied = cluster.topics(topics)
         findings += hidden_topics(denied)
-        committed = cluster.committed(name, [partition for topic in described.values() for partition in topic.led])
+        committed = cluster.committed(name, led_partitions(described.values()))
         if not committed:
             delivers = name == names.group and group.mode not in ("relay", "spark") and not private
             if delivers and has_records(cluster, names.events):
@@ -104,7 +104,7 @@ def silent_queries(cluster: Cluster, names: Names, state: ControlState | None, n
 def has_records(cluster: Cluster, topic: str) -> bool:
     """Return whether a topic exists and has records."""
     described, _ = cluster.topics([topic])
-    spans = cluster.spans([partition for topic in described.values() for partition in topic.led])
+    spans = cluster.spans(led_partitions(described.values()))
     return any(begin < end for begin, end in spans.values())
 
 
@@ -124,7 +124,7 @@ def idle(name: str, since: int | None, lasting: int, now: int) -> Finding:
 def behind(cluster: Cluster, name: str, committed: Mapping[PartitionName, int], now: int) -> Iterator[Finding]:
     """Report records that were deleted unread, or soon will be."""
     topics, _ = cluster.topics({topic for topic, _ in committed})
-    there = {partition for topic in topics.values() for partition in topic.led}
+    there = set(led_partitions(topics.values()))
     partitions = [partition for partition in committed if partition in there]
     spans = cluster.spans(partitions)
     retention = {topic: retention_of(config) for topic, config in cluster.settings(topics).items()}
@@ -206,7 +206,7 @@ def undone_spans(
     cluster: Cluster, group: GroupShape, waits: Mapping[str, int], topics: Mapping[str, Topic], now: int
 ) -> dict[PartitionName, Span]:
     """Return what is not done of each partition, up to the first offset that is not due, where there is any."""
-    partitions = [partition for topic in topics.values() for partition in topic.led]
+    partitions = led_partitions(topics.values())
     # The ends are read first and the progress last, so that a record done in between does not count as overdue.
     ends = cluster.offsets(partitions, Offset.END)
     heads: dict[PartitionName, int] = {}

@@ -14,6 +14,7 @@ from reconsume.sidecar.group_policy.position_reset import PositionStore, TargetS
 from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.hints import ABSENT, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import led_partitions
 from reconsume.sidecar.printable import ago, plural, printable
 from reconsume.sidecar.settings import Settings
 from reconsume.topics.partition import Partition
@@ -34,7 +35,7 @@ def resets(cluster: Cluster, state: ControlState | None, settings: Settings, wal
     store = PositionStore(cluster, settings.names)
     findings = list(open_resets(store, state, wall))
     described = cluster.topics(settings.topic_names)[0]
-    sources = [Partition(*name) for topic in described.values() for name in topic.led]
+    sources = [Partition(*name) for name in led_partitions(described.values())]
     progress = cluster.progress(settings.group, sources)
     undelivered = store.left_of({source: progress[source].next for source in sources if source in progress})
     for source, count in undelivered.items():

@@ -22,7 +22,7 @@ from reconsume.sidecar.doctor.findings import Finding, fail, hidden_topics, list
 from reconsume.sidecar.group_policy.levels import leftovers, unowned_queues
 from reconsume.sidecar.hints import hint, suggestion
 from reconsume.sidecar.kafka.admin.cluster import Cluster
-from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, source_of
+from reconsume.sidecar.kafka.admin.descriptions import Offset, PartitionName, Topic, led_partitions, source_of
 from reconsume.sidecar.printable import ago, plural
 from reconsume.topics.acls import GroupShape
 from reconsume.topics.names import ALIKE, Kind, alike
@@ -171,7 +171,7 @@ def transactions(
     """Report the partitions that are held up. `timeout` is transaction.timeout.ms of the sidecars."""
     own = () if group.broadcast else group.own
     topics, denied = cluster.topics([*group.topics, *own])
-    partitions = [partition for topic in topics.values() for partition in topic.led]
+    partitions = led_partitions(topics.values())
     open_ = opened(cluster, partitions)
     if open_:
         pause(AGAIN_AFTER)

@@ -70,6 +70,11 @@ class Topic(NamedTuple):
         return [(self.name, number) for number, leader in enumerate(self.leaders) if leader >= 0]
 
 
+def led_partitions(topics: Iterable[Topic]) -> list[PartitionName]:
+    """Return the partitions that have a leader."""
+    return [partition for topic in topics for partition in topic.led]
+
+
 def unled_partitions(topics: Iterable[Topic]) -> list[PartitionName]:
     """Return the partitions without a leader: nobody can say now what they hold."""
     return [partition for topic in topics for partition in topic.all_partitions if topic.leaders[partition[1]] < 0]
