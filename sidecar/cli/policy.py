@@ -51,7 +51,8 @@ from reconsume.topics.policy_record import KEY, PolicyHeard, PolicyRecord, parse
 
 if TYPE_CHECKING:
     from reconsume.sidecar.group_policy.agreement import InForce
-    from reconsume.sidecar.group_policy.operations import PolicyStore, PolicyWritten
+    from reconsume.sidecar.group_policy.control_log import ControlLog
+    from reconsume.sidecar.group_policy.operations import PolicyWritten
     from reconsume.sidecar.group_policy.state import ControlState
 
 PLAN = ("key", "old", "new")
@@ -75,9 +76,9 @@ def show(options: Options) -> None:
     Example:
       reconsume policy show -o table
     """
-    settings, store = look(options)
+    settings, log = look(options)
     try:
-        state: ControlState | None = store.read()
+        state: ControlState | None = log.read()
     except ContractError as fault:  # without the topic no policy can have been set
         talk(f"warning: {fault}")
         state = None
@@ -140,13 +141,13 @@ def set_(
     """
     pairs, dropped = read_pairs(assignments or [], unset or [])
     expect_reason(why)
-    file, store = look(options)
-    state = read_to_change(store, replace=replace)
+    file, log = look(options)
+    state = read_to_change(log, replace=replace)
     assigned = read_assignments(in_force(file, state).settings, pairs, "policy set")
     before = policy_of(state)
     kept = {key: value for key, value in before.items() if key not in dropped}
     by = author(who)
-    operation = SetPolicy(file, store, state, kept | assigned, by, why)
+    operation = SetPolicy(file, log, state, kept | assigned, by, why)
     return carry_out(options, operation, by, Unrecorded(), yes=yes, dry_run=dry_run)
 
 
@@ -180,11 +181,11 @@ def apply(
       reconsume policy apply -f policy.yaml --yes --who ci
     """
     expect_reason(why)
-    settings, store = look(options)
+    settings, log = look(options)
     wanted = read_policy(file, settings)
-    state = read_to_change(store, replace=replace)
+    state = read_to_change(log, replace=replace)
     by = author(who)
-    operation = SetPolicy(settings, store, state, wanted, by, why)
+    operation = SetPolicy(settings, log, state, wanted, by, why)
     code = carry_out(options, operation, by, Unrecorded(), yes=yes, dry_run=dry_run)
     return PARTLY if dry_run and operation.rows else code
 
@@ -198,9 +199,9 @@ class SetPolicy:
     action = "policy"
 
     def __init__(
-        self, file: Settings, store: PolicyStore, state: ControlState, wanted: Mapping[str, object], who: str, why: str
+        self, file: Settings, log: ControlLog, state: ControlState, wanted: Mapping[str, object], who: str, why: str
     ) -> None:
-        self._file, self._store, self._state = file, store, state
+        self._file, self._log, self._state = file, log, state
         self._wanted, self._who, self.why = wanted, who, why
         self.rows: Sequence[Row] = ()
         """What would change, a row for each key."""
@@ -238,12 +239,14 @@ class SetPolicy:
 
     def run(self, _report: Report, _stop: threading.Event) -> None:
         """Write it. Raises ContractError if another policy came in meanwhile, and BrokerError."""
+        from reconsume.sidecar.group_policy.operations import write_policy
+
         was = {str(row["key"]): row["old"] for row in self.rows}
         record = PolicyRecord(dict(self._wanted), self._who, wall(), was, why=self.why or UNSET)
         if not isinstance(parse_record(KEY, render_record(record)), PolicyHeard):
             why = "the policy is too large for its record, with the keys of a newer version that it has"
             raise ContractError(f"{why}: nothing was written; `{hint('policy apply -f FILE')}` writes a whole policy")
-        self._written = self._store.write(record, self._state)
+        self._written = write_policy(self._log, record, self._state)
 
     def outcome(self) -> Outcome:
         """Say where the policy is, and what it has replaced."""
@@ -262,15 +265,13 @@ def expect_reason(why: str) -> None:
         raise typer.BadParameter(f"--why: {fault}")
 
 
-def look(options: Options) -> tuple[Settings, PolicyStore]:
+def look(options: Options) -> tuple[Settings, ControlLog]:
     """Load the configuration and open the policy topic."""
-    from reconsume.sidecar.group_policy.operations import (
-        PolicyStore,  # the Kafka client is slow to import, and --help needs none
-    )
+    from reconsume.sidecar.group_policy.control_log import ControlLog  # the Kafka client is slow to import
     from reconsume.sidecar.kafka.admin.cluster import Cluster
 
     settings = settings_of_one(options) if options.discovered_group is None else settings_for_kafka(options)
-    return settings, PolicyStore(Cluster(settings.kafka), settings.names)
+    return settings, ControlLog(Cluster(settings.kafka), settings.names)
 
 
 def read_policy(file: Path, settings: Settings) -> dict[str, object]:
@@ -290,9 +291,9 @@ def read_policy(file: Path, settings: Settings) -> dict[str, object]:
     return {key: read[key] for key in KEYS if key in values}
 
 
-def read_to_change(store: PolicyStore, *, replace: bool) -> ControlState:
+def read_to_change(log: ControlLog, *, replace: bool) -> ControlState:
     """Read the control log, whose policy is to be changed. Raises ContractError if a newer version wrote that."""
-    state = store.read()
+    state = log.read()
     if state.policies.unread is not None and not replace:
         raise ContractError(
             f"the group's policy cannot be read: {state.policies.unread.fault}. Set it with that version; "

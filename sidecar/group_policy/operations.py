@@ -309,46 +309,34 @@ def planned_hold(
     return read
 
 
-class PolicyStore:
-    """The policies of one group."""
-
-    def __init__(self, cluster: Cluster, names: Names) -> None:
-        self._log = ControlLog(cluster, names)
-
-    def read(self) -> ControlState:
-        """Return what the control log says."""
-        return self._log.read()
-
-    def write(self, record: PolicyRecord, basis: ControlState) -> PolicyWritten:
-        """Write a policy whose plan was made by the state `basis`.
-
-        Raises ContractError if another policy was written since then: then nothing is written, or the other one is in
-        force.
-        """
-        before = basis.policies.newest
-        self._log.read_on(basis)
-        if (now := basis.policies.newest) != before:
-            raise ContractError(f"{_said(now)} since this plan was made: nothing was written; run the command again")
-        otherwise = "the policy is not written, as far as is known"
-        offset = self._log.write({KEY: render_record(record)}, otherwise)[KEY]
-        self._log.read_on(basis)
-        followed = basis.policies.readable
-        if followed is None or followed.offset < offset:
-            raise BrokerError(f"the policy is written at offset {offset}, and could not be read again")
-        if followed.offset > offset:
-            raise ContractError(
-                f"the policy is written at offset {offset}, but {_said(followed)} after it, and applies"
-            )
-        first = -1 if before is None else before.offset
-        others = [entry for entry in basis.policies.entries if first < entry.offset < offset]
-        return PolicyWritten(offset, tuple(_author(entry) for entry in others))
-
-
 class PolicyWritten(NamedTuple):
     """The offset of a policy that was written, and who has written others just before, which it has replaced."""
 
     offset: int
     replaced: tuple[str, ...]
+
+
+def write_policy(log: ControlLog, record: PolicyRecord, basis: ControlState) -> PolicyWritten:
+    """Write a policy whose plan was made by the state `basis`.
+
+    Raises ContractError if another policy was written since then: then nothing is written, or the other one is in
+    force.
+    """
+    before = basis.policies.newest
+    log.read_on(basis)
+    if (now := basis.policies.newest) != before:
+        raise ContractError(f"{_said(now)} since this plan was made: nothing was written; run the command again")
+    otherwise = "the policy is not written, as far as is known"
+    offset = log.write({KEY: render_record(record)}, otherwise)[KEY]
+    log.read_on(basis)
+    followed = basis.policies.readable
+    if followed is None or followed.offset < offset:
+        raise BrokerError(f"the policy is written at offset {offset}, and could not be read again")
+    if followed.offset > offset:
+        raise ContractError(f"the policy is written at offset {offset}, but {_said(followed)} after it, and applies")
+    first = -1 if before is None else before.offset
+    others = [entry for entry in basis.policies.entries if first < entry.offset < offset]
+    return PolicyWritten(offset, tuple(_author(entry) for entry in others))
 
 
 def _said(entry: Entry | None) -> str:
