@@ -1,10 +1,16 @@
 """`python -m tests.soak_spark`: a Spark consumer whose workers and driver are killed counts each attempt once.
 
-The gated query runs as a process of its own (`job`) in local mode, with a handler that decides by chance each time it
-is called, so that a repeated batch comes to something else. By seed, either one Python worker or the whole driver with
-its JVM is killed, again and again, each time after records were handled, and the driver is started again. Then the load
-stops, the last records come to their end, and `judge` compares events and topics: of each attempt (id, cycle, redrives,
-times) there is one event and one copy, no record is lost, and none was handled before its time.
+The gated query runs as a process of its own (`job`), with a handler that decides by chance each time it is called, so
+that a repeated batch comes to something else. By seed, one Python worker, one executor or the whole driver with its JVM
+is killed, again and again, each time after records were handled, and the driver is started again. Then the load stops,
+the last records come to their end, and `judge` compares events and topics: of each attempt (id, cycle, redrives, times)
+there is one event and one copy, no record is lost, and none was handled before its time.
+
+With `--master 'local-cluster[1,2,1024]'` an executor is a process of its own. In local mode it is the driver.
+
+Spark gives a Python process 10 s to start (fixed in `PythonWorkerFactory`), of which each start of the query needs
+several. On a machine without idle cores a start may fail, and the query ends with `Python worker failed to connect
+back`. A supervisor starts it again, and so does `Driver.look`.
 
 Exit code 0: all is well; 1: it is not.
 """
@@ -40,6 +46,7 @@ from reconsume.sidecar.java.spark_job import lock_for
 from reconsume.spark.consumer import Record, build_rules, dead_letter, for_each_record, read_gated
 from reconsume.spark.session import build
 from reconsume.topics.names import Kind
+from tests.soak_view.world import spark_home
 from tests.support.deadline import NotInTimeError, until
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
 from tests.support.kafka.topic_io import Row, dump
@@ -52,13 +59,15 @@ STILL = 180.0
 """Seconds within which the job handles records again, and after the load all of them, on an idle machine."""
 QUIET = 10.0
 """Seconds without a call after which nothing is under way in a job that runs: longer than the longest level."""
+WORKER, EXECUTOR = "-m pyspark.", "CoarseGrainedExecutorBackend"
+"""What is in the commands of the processes that are killed: Python for tasks and for the source, and an executor."""
 SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 # --- in the job's process ---------------------------------------------------------------------------------------------
 
 
-def job(bootstrap: str, group: str, topic: str, folder: Path) -> None:
+def job(bootstrap: str, group: str, topic: str, folder: Path, master: str) -> None:
     """Run the query until it fails or is killed."""
     ledger = str(folder / "ledger.jsonl")
 
@@ -71,7 +80,7 @@ def job(bootstrap: str, group: str, topic: str, folder: Path) -> None:
             raise LookupError("by chance")
         return dead_letter("by-chance") if chance < 0.45 else None
 
-    spark = build("soak", jars=fetch(lock_for(version("pyspark"))))
+    spark = build("soak", jars=fetch(lock_for(version("pyspark"))), master=master)
     spark.sparkContext.setLogLevel("ERROR")
     rules = build_rules(group, [topic], name="soak", ladder=LADDER, levels="ladder", max_reconsume_times=RETRIES)
     kafka = {"bootstrap.servers": bootstrap}
@@ -86,9 +95,9 @@ def job(bootstrap: str, group: str, topic: str, folder: Path) -> None:
 class Driver:
     """The job's process, which is started again whenever it has ended."""
 
-    def __init__(self, group: GroupTopics, folder: Path) -> None:
-        self._folder = folder
-        words = [group.bootstrap, group.group, group.main, str(folder)]
+    def __init__(self, group: GroupTopics, folder: Path, master: str) -> None:
+        self._log, self._home = folder / "job.log", spark_home(folder / "spark")
+        words = [group.bootstrap, group.group, group.main, str(folder), master]
         self._command = [sys.executable, "-m", "tests.soak_spark", "--job", *words]
         self.process = self._start()
         self.ended = 0
@@ -96,7 +105,10 @@ class Driver:
 
     def _start(self) -> subprocess.Popen[bytes]:
         environ = {**os.environ, "PYTHONPATH": python_path(), "JAVA_TOOL_OPTIONS": SHORT_LIFE, "MALLOC_ARENA_MAX": "2"}
-        with (self._folder / "job.log").open("ab") as log:
+        environ["SPARK_HOME"] = str(self._home)
+        # Compiled anew at each start, PySpark takes twice the CPU of the seconds that Spark gives a worker.
+        environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        with self._log.open("ab") as log:
             return subprocess.Popen(self._command, env=environ, stdout=log, stderr=log, start_new_session=True)
 
     def look(self) -> None:
@@ -106,12 +118,16 @@ class Driver:
             self.kill()
             self.process = self._start()
 
-    def workers(self) -> list[psutil.Process]:
-        """The Python processes of Spark below the daemon, by their ids: of tasks and of the source."""
+    def below(self, name: str) -> list[psutil.Process]:
+        """The processes below the driver that have a name in their command, by their ids."""
         with suppress(psutil.NoSuchProcess):
             below = psutil.Process(self.process.pid).children(recursive=True)
-            return sorted((one for one in below if "pyspark.daemon" in named(one)), key=lambda one: one.pid)
+            return sorted((one for one in below if name in named(one)), key=lambda one: one.pid)
         return []
+
+    def moves(self) -> tuple[int, int]:
+        """What changes while the query is being started: how often it has ended, and the length of its log."""
+        return self.ended, self._log.stat().st_size
 
     def kill(self) -> None:
         """SIGKILL to the driver, its JVM and its workers."""
@@ -207,27 +223,29 @@ def attempt_of(row: Row) -> tuple[str, int]:
     return (headers["ORIGIN_MESSAGE_ID"] or b"").decode(), int(headers["RECONSUMETIMES"] or 0)
 
 
-def soak(kafka: EmbeddedKafka, folder: Path, seed: int, kills: int, say: Callable[[str], None]) -> list[str]:
+def soak(kafka: EmbeddedKafka, folder: Path, given: argparse.Namespace, say: Callable[[str], None]) -> list[str]:
     """Kill so often, wait for the end, and return what is wrong."""
-    chance = random.Random(seed)
+    chance = random.Random(given.seed)
     group = create_group(fresh_group(kafka.bootstrap, delays=(1_000, 2_000)), also=(Kind.POLICY,))
     stop = threading.Event()
     loading = threading.Thread(target=load, args=(group, stop), daemon=True)
-    driver = Driver(group, folder)
+    driver = Driver(group, folder, given.master)
     done: Counter[str] = Counter()
     loading.start()
     try:
-        while done.total() < kills:
+        while done.total() < given.kills:
             await_calls(folder, driver)
             time.sleep(chance.uniform(0, 3))
-            workers = driver.workers()
             if chance.random() < 0.3:
                 driver.restart()
                 done["driver"] += 1
-            elif workers:
+                continue
+            victims = driver.below(EXECUTOR) if chance.random() < 0.5 else []
+            kind = "executor" if victims else "worker"
+            if victims := victims or driver.below(WORKER):
                 with suppress(psutil.NoSuchProcess):
-                    chance.choice(workers).kill()
-                    done["worker"] += 1
+                    chance.choice(victims).kill()
+                    done[kind] += 1
         stop.set()
         loading.join()
         rest(group, folder, driver)
@@ -253,7 +271,7 @@ def await_calls(folder: Path, driver: Driver) -> None:
         driver.look()
         return calls_in(folder) > before
 
-    until(is_called, STILL, "the handler is called", step=0.1)
+    until(is_called, STILL, "the handler is called", step=0.1, moves=driver.moves)
 
 
 def rest(group: GroupTopics, folder: Path, driver: Driver) -> None:
@@ -264,7 +282,7 @@ def rest(group: GroupTopics, folder: Path, driver: Driver) -> None:
         return not judge(group, folder)[1]
 
     with suppress(NotInTimeError):
-        until(is_over, STILL, "every record has come to its end", step=5)
+        until(is_over, STILL, "every record has come to its end", step=5, moves=lambda: calls_in(folder))
         await_silence(folder)
 
 
@@ -281,19 +299,20 @@ def main() -> int:
     """Run one soak; the exit code."""
     parser = argparse.ArgumentParser(prog="make soak-spark", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=None, help="repeats a run's kills")
-    parser.add_argument("--job", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="repeats a run's kills")
+    parser.add_argument("--master", default="local[2]", help="local-cluster[1,2,1024] has an executor too")
+    parser.add_argument("--job", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.job:
-        bootstrap, name, topic, place = given.job
-        job(bootstrap, name, topic, Path(place))
+        bootstrap, name, topic, place, master = given.job
+        job(bootstrap, name, topic, Path(place), master)
         return 0
-    seed = random.randrange(1_000_000) if given.seed is None else given.seed
+    seed = given.seed
     folder, begun = Path(tempfile.mkdtemp(prefix=f"soak-spark-{seed}-")), time.monotonic()
     console = Console()
     say = partial(console.print, highlight=False, markup=False, soft_wrap=True)
     with EmbeddedKafka.start() as kafka:
-        found = soak(kafka, folder, seed, given.kills, lambda line: say(f"seed {seed}: {line}"))
+        found = soak(kafka, folder, given, lambda line: say(f"seed {seed}: {line}"))
     say(f"seed {seed}: {len(found)} violations after {time.monotonic() - begun:.0f} s; kept in {folder}")
     for line in found[:25]:
         say(f"  {line}")
