@@ -87,7 +87,7 @@ def main() -> None:
             rules = rules_of(group.group, group.mains)
             base = batch_of(spark, group.main, given.rows, percent)
             brokers = {"bootstrap.servers": kafka.bootstrap}
-            run = for_each_record(handle, rules, brokers, follow=False, stop_share=1)
+            run = for_each_record(handle, rules, brokers, stop_share=1)
             took, before = list[float](), 0.0
             for number in range(WARM + given.batches):
                 before = cpu_of(JOB) if number == WARM else before

@@ -1,4 +1,4 @@
-"""Read and write a group's control log, for commands, the API, the dashboard and `doctor`.
+"""Read and write a group's control log, for commands, the API, the dashboard, `doctor` and Spark queries.
 
 The control log is partition 0 of the policy topic. It is read as a whole into a `ControlState`, and read on from there.
 Writes wait until every in-sync replica has the records. All calls block, end within seconds, and raise BrokerError
@@ -69,9 +69,9 @@ class ControlLog:
             text = f"{topic.name} has one partition, and {why} needs two: `{hint('topics apply')}` adds it"
             raise ContractError(text)
 
-    def read_on(self, state: ControlState, within: float = ANSWER_SECONDS) -> None:
-        """Apply what was written since the last record of the state. Raises BrokerError."""
-        for message in messages_from(self.cluster, self.names, PARTITION, state.next_offset, within):
+    def read_on(self, state: ControlState, within: float = ANSWER_SECONDS, end: int | None = None) -> None:
+        """Apply what was written since the last record of the state, up to the offset `end`. Raises BrokerError."""
+        for message in messages_from(self.cluster, self.names, PARTITION, state.next_offset, within, end):
             said = control_record(message.key(), message.value(), message.offset() or 0, message.timestamp()[1])
             state.apply(said, wall())
 
@@ -93,12 +93,14 @@ class ControlLog:
         records: Mapping[bytes, bytes | None],
         otherwise: str = "nothing is known to be written",
         partition: int = PARTITION,
+        within: float = ANSWER_SECONDS,
     ) -> dict[bytes, int]:
         """Write records, by key; None deletes one. Return the offset of each.
 
-        Raises BrokerError, with the sentence `otherwise`, unless every in-sync replica has all of them.
+        Raises BrokerError, with the sentence `otherwise`, unless every in-sync replica has all of them in `within`
+        seconds.
         """
-        with RecordWriter(self.cluster) as writer:
+        with RecordWriter(self.cluster, within) as writer:
             for key, value in records.items():
                 writer.send(self.names.policy, key, value, partition)
             return writer.confirm(otherwise)
@@ -114,10 +116,12 @@ class RecordWriter:
     """Writes a few records and waits until they are written. It is a context manager, whose end gives its client back
     (`one_operation`)."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, within: float = ANSWER_SECONDS) -> None:
+        """`within`: the seconds in which a record must be written."""
+        self._within = within
         self._config = {
             **teller_config(cluster.kafka, cluster.client_id),
-            "message.timeout.ms": int(ANSWER_SECONDS * 1000),
+            "message.timeout.ms": int(within * 1000),
             "log_level": 0,
             "queue.buffering.max.messages": MOST_UNSENT,
         }
@@ -149,7 +153,7 @@ class RecordWriter:
 
         Raises BrokerError, with the sentence `otherwise`, if a record is not known to be written.
         """
-        unsent = self._producer.flush(ANSWER_SECONDS + 1)
+        unsent = self._producer.flush(self._within + 1)
         faults, self._faults = self._faults, []
         offsets, self._offsets = self._offsets, {}
         if faults or unsent:

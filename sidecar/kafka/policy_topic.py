@@ -16,6 +16,7 @@ from confluent_kafka import Message
 
 from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.admin.cluster import Cluster
+from reconsume.sidecar.kafka.admin.descriptions import Span
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.sidecar.kafka.scan import Bounds, ScanClient
 from reconsume.topics.names import Names
@@ -24,10 +25,18 @@ from reconsume.topics.owner_notes import OwnerNotes
 from reconsume.topics.position_ranges import RESET, PartitionResets, Resets, topic_digest
 
 
-def messages_from(cluster: Cluster, names: Names, partition: int, begin: int, within: float) -> Iterator[Message]:
-    """Yield the committed records of a partition of the policy topic from an offset on, up to its end now."""
+def messages_from(
+    cluster: Cluster, names: Names, partition: int, begin: int, within: float, end: int | None = None
+) -> Iterator[Message]:
+    """Yield the committed records of a partition of the policy topic from an offset on, up to `end`, or its end now.
+
+    A partition that ends before `begin` belongs to a topic that was created again: it is read from its first record.
+    """
     spans = cluster.spans([(names.policy, partition)])
-    wanted = {source: span._replace(begin=max(begin, span.begin)) for source, span in spans.items()}
+    wanted = {
+        source: Span(span.begin if begin > span.end else max(begin, span.begin), span.end if end is None else end)
+        for source, span in spans.items()
+    }
     if wanted and all(span.begin >= span.end for span in wanted.values()):
         return  # nothing is new: a hold looks four times a second
     with ScanClient(cluster.kafka, names.retry_group, cluster.client_id) as client:

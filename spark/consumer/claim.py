@@ -23,34 +23,26 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaException
 
 from reconsume.sidecar.errors import BrokerError
-from reconsume.spark.consumer.brokers import QUIET, ControlLog, LogRecord
-from reconsume.topics.client_rules import checked_client
+from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.state import OF_INSTANCE, ControlState
+from reconsume.sidecar.kafka.admin.cluster import DeniedError
+from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
+from reconsume.spark.consumer.brokers import CLIENT
 from reconsume.topics.names import Names
 from reconsume.topics.ownership import Reader, Readers, key_of, reader_of
-from reconsume.topics.policy_record import (
-    INSTANCE,
-    OWNER,
-    PARTITION,
-    QueryTold,
-    SubscriptionRecord,
-    heartbeat_subscription,
-    parse_record,
-    render_record,
-)
+from reconsume.topics.policy_record import QueryTold, SubscriptionRecord, heartbeat_subscription, render_record
 
 RENEW_EVERY = 15.0
 """Seconds between two heartbeats."""
 STALE_AFTER = 45.0
 """Seconds without a heartbeat after which a batch waits for the next one: after 60 s somebody else may read."""
-ANSWER_WITHIN = 10.0
-"""Seconds that the brokers may take for one heartbeat."""
 ENDED_WITHIN = 10.0
 """Seconds that a start waits for a reader that is about to end: a query withdraws its claim within 5 s of its stop, and
 later on a machine that is overloaded."""
@@ -86,6 +78,12 @@ class RetriesOwnedError(RuntimeError):
 class NoPolicyTopicError(RuntimeError):
     """The group has no policy topic, in which its readers say who they are."""
 
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"the topic {topic} is missing, or this user has no right to see it (READ and WRITE on it). "
+            "Readers of a group's retries need it: `reconsume topics apply` creates it"
+        )
+
 
 class Claim:
     """One start of a query among the readers of its group. `hold` claims and checks; `withdraw` ends it.
@@ -108,10 +106,10 @@ class Claim:
         """`client` holds librdkafka's settings. `gated`: the query reads the level topics itself. Asks nothing yet."""
         self._client, self._names = dict(client), names
         self._renew_every, self._patience = renew_every, patience
-        query = QueryTold(name, application, socket.gethostname(), _now_ms(), uuid.uuid4().hex, gated=gated)
+        self._query = QueryTold(name, application, socket.gethostname(), _now_ms(), uuid.uuid4().hex, gated=gated)
         subscription, digest = heartbeat_subscription(dict.fromkeys(topics, "*"))
         self._record = SubscriptionRecord(
-            subscription, 0, subscribed=digest, mode="spark", started=query.since, query=query
+            subscription, 0, subscribed=digest, mode="spark", started=self._query.since, query=self._query
         )
         self._log: PolicyLog | None = None
         self._held_at: float | None = None
@@ -139,8 +137,6 @@ class Claim:
         """Claim without renewing: the source that is started next takes its place. Raises what `hold` raises."""
         self._renew()
         self._ended.set()
-        if self._log is not None:
-            self._log.close()
 
     def withdraw(self) -> None:
         """Say that the query reads no more, within seconds. Safe to call again."""
@@ -152,9 +148,7 @@ class Claim:
             log, self._log = self._log, None
             if log is not None and self._held_at is not None and self._lost is None:
                 with contextlib.suppress(BrokerError, KafkaException):  # then the claim counts until it is old
-                    log.write(self._heartbeat(ended=True), WITHDRAWN_WITHIN)
-            if log is not None:
-                log.close()
+                    log.write(*self._heartbeat(ended=True), within=WITHDRAWN_WITHIN)
         finally:
             if has_lock:
                 self._lock.release()
@@ -177,11 +171,10 @@ class Claim:
                 log.read_to_end()
                 self._lost = self._who_else(log) if self._held_at is None else log.in_place_of_last
                 if self._lost is None:
-                    log.write(self._heartbeat(), ANSWER_WITHIN)
+                    log.write(*self._heartbeat())
                     self._lost = log.in_place_of_last
             except BaseException:
                 self._log = None
-                log.close()
                 raise
             if self._lost is None:
                 self._held_at = time.monotonic()
@@ -192,7 +185,7 @@ class Claim:
         until = time.monotonic() + self._patience
         while True:
             now_ms = _now_ms()
-            other = log.readers.against(reader_of("", self._heartbeat(), now_ms), now_ms)
+            other = log.readers.against(reader_of("", self._heartbeat()[1], now_ms), now_ms)
             if other is None or time.monotonic() > until:
                 return other
             time.sleep(0.25)
@@ -200,13 +193,11 @@ class Claim:
 
     def _check_lost(self) -> None:
         if self._lost is not None:
-            query = self._record.query
-            raise RetriesOwnedError(self._names.group, self._lost, query.instance if query else "")
+            raise RetriesOwnedError(self._names.group, self._lost, self._query.instance)
 
-    def _heartbeat(self, *, ended: bool = False) -> SubscriptionRecord:
-        assert self._record.query is not None
-        query = msgspec.structs.replace(self._record.query, renewed=self._held_at is not None, ended=ended)
-        return msgspec.structs.replace(self._record, at=_now_ms(), query=query)
+    def _heartbeat(self, *, ended: bool = False) -> tuple[QueryTold, SubscriptionRecord]:
+        query = msgspec.structs.replace(self._query, renewed=self._held_at is not None, ended=ended)
+        return query, msgspec.structs.replace(self._record, at=_now_ms(), query=query)
 
     def _end_with_process(self) -> None:
         """Withdraw the claim when Spark ends its source's process. A process of another kind is left as it is."""
@@ -231,64 +222,36 @@ def _now_ms() -> int:
 
 
 class PolicyLog:
-    """The control log of a group, as far as it says who reads the retries. It is read from its first record on."""
+    """The control log of a group, read from its first record on, and this query's last heartbeat in it."""
 
     def __init__(self, client: Mapping[str, str], names: Names) -> None:
-        self.readers = Readers()
-        self.in_place_of_last: Reader | None = None
-        """Who reads instead, if the record that `write` wrote last does not count."""
-        self._topic = names.policy
-        self._log = ControlLog(client, names.policy, ANSWER_WITHIN)
-        safe = {"acks": "all", "enable.idempotence": True, "message.timeout.ms": 10_000, "linger.ms": 0}
-        self._producer = checked_client(Producer, {**QUIET, **client, **safe})
-        self._last: tuple[int, SubscriptionRecord] | None = None
-        """The offset of the record that was written last, and its content."""
+        self._log, self._state = ControlLog(Cluster(client, CLIENT), names), ControlState(OF_INSTANCE)
+        self._last: Reader | None = None
 
-    def close(self) -> None:
-        """Drop what was not written yet."""
-        self._producer.purge()
+    @property
+    def readers(self) -> Readers:
+        """Who reads the retries, as far as the log was read."""
+        return self._state.readers
+
+    @property
+    def in_place_of_last(self) -> Reader | None:
+        """Who reads instead, if the heartbeat that was written last does not count."""
+        return None if self._last is None else self.readers.in_place_of(self._last)
 
     def read_to_end(self) -> None:
-        """Read what was written up to now. Raises NoPolicyTopicError, and what Kafka's clients raise."""
+        """Read what was written up to now. Raises NoPolicyTopicError and BrokerError."""
         try:
-            self._take(self._log.news())
-        except (LookupError, KafkaException) as error:
-            if isinstance(error, KafkaException) and error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise
-            raise NoPolicyTopicError(
-                f"the topic {self._topic} is missing, or this user has no right to see it (READ and WRITE on it). "
-                "Readers of a group's retries need it: `reconsume topics apply` creates it"
-            ) from error
-        if self._last is not None:
-            self.in_place_of_last = self._judge(self._last[1])
+            if self._log.is_there():
+                self._log.read_on(self._state)
+                return
+        except DeniedError as error:
+            raise NoPolicyTopicError(self._log.names.policy) from error
+        raise NoPolicyTopicError(self._log.names.policy)
 
-    def write(self, record: SubscriptionRecord, within: float) -> None:
-        """Write a heartbeat, and read on to it. `within`: seconds. Raises what Kafka's clients raise."""
-        assert record.query is not None
-        landed: list[Message | KafkaError] = []
-        self._producer.produce(
-            self._topic,
-            render_record(record),
-            key_of(record.query),
-            PARTITION,
-            on_delivery=lambda error, message: landed.append(error or message),
-        )
-        self._producer.flush(within)
-        if not landed or isinstance(landed[0], KafkaError):
-            raise KafkaException(landed[0] if landed else KafkaError(KafkaError._TIMED_OUT))
-        offset = landed[0].offset() or 0
-        self._last = offset, record
-        if not record.query.ended:
-            self._take(self._log.until(offset + 1))
-
-    def _take(self, records: Iterable[LogRecord]) -> None:
-        for record in records:
-            if record.key is None or not (record.key == OWNER or record.key.startswith(INSTANCE)):
-                continue
-            self.readers.hear(parse_record(record.key, record.value), record.at)
-            if self._last is not None and record.offset == self._last[0]:
-                self._last = record.offset, msgspec.structs.replace(self._last[1], at=record.at)
-                self.in_place_of_last = self._judge(self._last[1])
-
-    def _judge(self, record: SubscriptionRecord) -> Reader | None:
-        return self.readers.in_place_of(reader_of("", record, record.at))
+    def write(self, query: QueryTold, record: SubscriptionRecord, within: float = ANSWER_SECONDS) -> None:
+        """Write a heartbeat of a query, and read on to it. `within`: seconds. Raises BrokerError."""
+        key = key_of(query)
+        offset = self._log.write({key: render_record(record)}, within=within)[key]
+        if not query.ended:
+            self._log.read_on(self._state, end=offset + 1)
+            self._last = reader_of("", record, self._state.written_at)

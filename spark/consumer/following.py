@@ -21,8 +21,9 @@ from confluent_kafka import KafkaException
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
-from reconsume.sidecar.group_policy.state import OF_INSTANCE, ControlState, control_record
-from reconsume.spark.consumer.brokers import ControlLog
+from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.state import OF_INSTANCE, ControlState
+from reconsume.spark.consumer.brokers import CLIENT
 from reconsume.spark.consumer.client import native_client
 from reconsume.spark.consumer.configuration import KEYS, with_policy
 from reconsume.spark.consumer.rules import Rules, Values
@@ -44,7 +45,7 @@ class PolicyFollower:
     def __init__(
         self,
         rules: Rules,
-        kafka: Mapping[str, str] | None,
+        kafka: Mapping[str, str] | None = None,
         *,
         client: Mapping[str, str] | None = None,
         log: ControlLog | None = None,
@@ -54,15 +55,15 @@ class PolicyFollower:
     ) -> None:
         """Begin with the job's own rules.
 
-        `kafka` holds settings of Kafka's Java client, as text by name; None: nothing is read, and the job's own rules
-        stay in force. `client` holds those of librdkafka, by which the log is read; None: what follows from `kafka`.
-        `log` replaces the brokers, `clock` and `wall` tell the seconds, the second since 1970, and `sleep` waits for
-        seconds. Raises ValueError if `kafka` names no brokers or cannot be translated for librdkafka.
+        `kafka` holds settings of Kafka's Java client, as text by name. `client` holds those of librdkafka, by which the
+        log is read; None: what follows from `kafka`. `log` replaces the brokers, `clock` and `wall` tell the seconds,
+        the second since 1970, and `sleep` waits for seconds. Raises ValueError if neither names brokers, or `kafka`
+        cannot be translated for librdkafka.
         """
         self._rules = rules
-        if log is None and kafka is not None:
-            log = ControlLog(native_client(kafka, client), rules.names.policy)
+        self._client = native_client(kafka, client) if log is None else {}
         self._log = log
+        """Made at first use: Spark Connect sends a follower to its server, and a Kafka client cannot be sent."""
         self._clock, self._wall = clock, wall
         self._pace = Pace(clock, sleep)
         self._next_read = clock()
@@ -77,8 +78,8 @@ class PolicyFollower:
         With a rate, the rows of the batch are counted, which evaluates the frame: persist it before.
         """
         while True:
-            if self._log is not None and self._clock() >= self._next_read:
-                self._next_read = self._clock() + (EVERY if self._follow(self._log) else AFTER_FAILURE)
+            if self._clock() >= self._next_read:
+                self._next_read = self._clock() + (EVERY if self._follow() else AFTER_FAILURE)
             self._obey_holds()
             if self._pace.may_begin(self._rules.rate):
                 break
@@ -92,12 +93,13 @@ class PolicyFollower:
             _LOG.warning("%s", line_of(f"on hold: {what}"))
             self._rules = replace(self._rules, holds=holds)
 
-    def _follow(self, log: ControlLog) -> bool:
+    def _follow(self) -> bool:
         """Read what is new and apply it. Whether it could be read."""
         try:
-            for record in log.news():
-                said = control_record(record.key, record.value, record.offset, record.at)
-                self._state.apply(said, int(self._wall() * 1000))
+            log = self._log = self._log or ControlLog(Cluster(self._client, CLIENT), self._rules.names)
+            if not log.is_there():
+                raise LookupError(f"{self._rules.names.policy} does not exist")
+            log.read_on(self._state)
             against = self._apply(log)
         except Exception as error:  # noqa: BLE001 - whatever the client raises, a batch must not wait for the policy
             why = error.args[0].str() if isinstance(error, KafkaException) else str(error)
@@ -126,7 +128,7 @@ class PolicyFollower:
         except ValueError as fault:
             return str(fault)
         added = rules.levels.keys() - self._rules.levels.keys()
-        if added and log.lacks(added):
+        if added - log.cluster.visible(added).keys():
             return f"level topics are missing, of {', '.join(sorted(added))}; `reconsume topics apply` creates them"
         if rules != self._rules:
             who = "no record" if record is None else record.who

@@ -119,7 +119,6 @@ def for_each_record(
     *,
     client: Mapping[str, str] | None = None,
     batch_handler: BatchHandler | None = None,
-    follow: bool = True,
     stop_share: float = STOP_SHARE,
     stop_count: int = STOP_COUNT,
     report: Report | None = None,
@@ -134,7 +133,6 @@ def for_each_record(
     - `client` holds settings of librdkafka, as text by name, with which copies, events and progress are written and the
       policy is read; None: what follows from `kafka`.
     - `batch_handler`, with None as the handler, takes many records in one call; see BatchHandler.
-    - `follow` False leaves the group's policy unread.
     - `stop_share` (a fraction from 0 to 1) and `stop_count` (records) stop the query in an outage, see below.
     - `report` takes the `Counts` of each batch after its writes.
     - `metrics`: the `host:port` at which Prometheus finds the query's metrics; see `metrics.py`.
@@ -150,7 +148,7 @@ def for_each_record(
     """
     settings = native_client(kafka, client)
     write = BatchWriter(rules, settings).write
-    follower = PolicyFollower(rules, kafka if follow else None, client=settings)
+    follower = PolicyFollower(rules, client=settings)
     current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), rules, follower)
     meter = QueryMetrics(rules) if metrics is None else metrics_at(metrics, rules)
     return batch_function(current, write, StopAt(stop_share, stop_count), meter, report)

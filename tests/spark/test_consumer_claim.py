@@ -98,7 +98,6 @@ def test_the_later_start_of_a_name_goes_on_and_the_earlier_finds_it(group: Group
     log = PolicyLog({"bootstrap.servers": group.bootstrap}, group.names)
     log.read_to_end()
     [reader] = log.readers.live(time.time_ns() // 1_000_000)
-    log.close()
     assert two._record.query is not None
     assert reader.query is not None
     assert reader.query.nonce == two._record.query.nonce, "the end of the earlier start ends nothing else"

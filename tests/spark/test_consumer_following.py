@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
 
-from reconsume.spark.consumer.brokers import ControlLog, LogRecord
+from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.state import ControlRecord, ControlState, control_record
 from reconsume.spark.consumer.configuration import build_rules
 from reconsume.spark.consumer.following import AFTER_FAILURE, EVERY, LONGEST_LINE, PolicyFollower
 from reconsume.spark.consumer.rules import Rules
@@ -32,24 +33,29 @@ class Topic(ControlLog):
     """A control log whose records, failures and level topics the test decides."""
 
     def __init__(self) -> None:
-        self.new: list[LogRecord] = []
+        self.new: list[ControlRecord] = []
         self.error: Exception | None = None
         self.topics = set(RULES.levels)
         self.reads = 0
         self.now = 100.0
         self.slept: list[float] = []
         clocks: dict[str, Any] = {"clock": lambda: self.now, "wall": lambda: self.now, "sleep": self._sleep}
-        self._follower = PolicyFollower(RULES, None, log=self, **clocks)
+        self.cluster: Any = self
+        self._follower = PolicyFollower(RULES, log=self, **clocks)
 
-    def news(self) -> Iterator[LogRecord]:
+    def is_there(self) -> bool:
         self.reads += 1
         if self.error is not None:
             raise self.error
-        yield from self.new
+        return True
+
+    def read_on(self, state: ControlState, within: float = 0, end: int | None = None) -> None:
+        for record in self.new:
+            state.apply(record, int(self.now * 1000))
         self.new.clear()
 
-    def lacks(self, topics: Collection[str]) -> bool:
-        return not self.topics.issuperset(topics)
+    def visible(self, topics: Iterable[str]) -> dict[str, None]:
+        return dict.fromkeys(self.topics.intersection(topics))
 
     def instance(self, name: str, rank: int, **values: Any) -> None:
         """Have a sidecar say its settings; they are also those of the job where no value is given."""
@@ -64,7 +70,7 @@ class Topic(ControlLog):
         self.say(hold_key(ident), render_hold(HoldRecord(begin, begin + seconds * 1000, "why", "ann", **what)))
 
     def say(self, key: bytes, value: bytes | None) -> None:
-        self.new.append(LogRecord(key, value, int(self.now * 1000)))
+        self.new.append(control_record(key, value, 0, int(self.now * 1000)))
 
     def rules(self, *policies: bytes | None) -> Rules:
         """Write policies, and return the rules of a batch that begins after the next read."""

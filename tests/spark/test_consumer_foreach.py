@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -15,7 +16,6 @@ from pyspark.sql import functions as f
 
 from reconsume.spark.consumer import (
     Counts,
-    PolicyFollower,
     Record,
     TooManyFailuresError,
     build_rules,
@@ -122,7 +122,8 @@ def handling(
     batch_handler: BatchHandler | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """What `for_each_record` returns, but for what writes."""
-    current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), RULES, PolicyFollower(RULES, None))
+    follower: Any = SimpleNamespace(rules=lambda _batch: RULES)
+    current = CurrentWorks(lambda rules: works_of(handler, batch_handler, rules), RULES, follower)
     return batch_function(current, write, stop, QueryMetrics(RULES), report)
 
 
