@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from reconsume.spark.consumer.brokers import LevelTopicError, Lookup, ReadError, Row
+from reconsume.sidecar.errors import BrokerError
+from reconsume.spark.consumer.brokers import LevelTopicError, Lookup, Row
 from reconsume.spark.consumer.offsets import PartitionName
 from reconsume.spark.consumer.record import REPLACED
 from reconsume.spark.consumer.source import NEEDED, LevelsReader, Options, options_of
@@ -213,7 +214,7 @@ def test_a_range_that_is_deleted_under_the_task_is_an_error(kafka: Broker, level
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     place = TopicPartition(level, 0, 6)
     admin.delete_records([place])[place].result(SECONDS)
-    with pytest.raises(ReadError, match="deleted"):
+    with pytest.raises(BrokerError, match="deleted"):
         list(reader.read(part))
 
 
