@@ -35,9 +35,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from reconsume.sidecar.kafka.client_config import producer_config, reader_config
+from reconsume.sidecar.kafka.clients import make_client
+from reconsume.spark.consumer.brokers import CLIENT
 from reconsume.spark.consumer.handling import Written
 from reconsume.spark.consumer.rules import Rules
-from reconsume.topics.client_rules import checked_client
 from reconsume.topics.names import canonical_delay
 
 if TYPE_CHECKING:
@@ -204,7 +206,7 @@ def write_partitions(
     reader: Consumer | None = None
     try:
         for source, lines in groupby(lines_of(batches), key=lambda line: (line.topic, line.partition)):
-            reader = reader or checked_client(Consumer, reader_config(client, group))
+            reader = reader or make_client(Consumer, {**AT_ONCE, **reader_config(client, group, CLIENT)})
             done = PartitionWriter(client, group, source, reader).write(lines)
             yield pa.RecordBatch.from_pylist([done._asdict()], schema=_arrow_schema())
     finally:
@@ -248,7 +250,7 @@ class PartitionWriter:
     def __init__(self, client: Mapping[str, str], group: str, source: Source, reader: Consumer) -> None:
         self._source, self._reader = source, reader
         self._name = f"{source[0]}[{source[1]}]"
-        self._config = producer_config(client, f"{group}-{source[0]}-{source[1]}")
+        self._config = {**AT_ONCE, **producer_config(client, f"{group}-{source[0]}-{source[1]}", CLIENT)}
         self._written = self._repeated = 0
 
     def write(self, lines: Iterator[Line]) -> Done:
@@ -282,7 +284,7 @@ class PartitionWriter:
             if error is not None:
                 refused.append(KafkaError(error.code(), f"{message.topic()}: {error.str()}"))
 
-        producer = checked_client(Producer, {**self._config, "on_delivery": note})
+        producer = make_client(Producer, {**self._config, "on_delivery": note})
         try:
             producer.init_transactions(2 * LIMIT)
             fence = self._fence()
@@ -343,33 +345,3 @@ def _is_taken(
     except BufferError:
         return False
     return True
-
-
-def reader_config(client: Mapping[str, str], group: str) -> dict[str, object]:
-    """Return the settings of a consumer that reads the committed offsets of a group and never joins it."""
-    # Read committed, it waits for the offsets of transactions that are not over (KIP-447).
-    return {**AT_ONCE, **client, "group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
-
-
-def producer_config(client: Mapping[str, str], transactional_id: str) -> dict[str, object]:
-    """Return the settings of a producer. The last ones, on which the promise rests, are never overridden."""
-    return {
-        # The Java client's partitioner, so that all producers of a key agree on its partition.
-        "partitioner": "murmur2_random",
-        # A coordinator that moves is found within seconds (librdkafka#5511), and a broker that restarts within one.
-        "metadata.max.age.ms": 3_000,
-        "reconnect.backoff.max.ms": 1_000,
-        # The markers of the transaction before may still be written; by default the client asks again after 100 ms.
-        "retry.backoff.ms": 5,
-        **AT_ONCE,
-        **client,
-        # The topic's own limit decides.
-        "message.max.bytes": 100_000_000,
-        "transactional.id": transactional_id,
-        "transaction.timeout.ms": 10_000,
-        "enable.idempotence": True,
-        "acks": "all",
-        # A topic that a producer asks for would be created, with defaults that may delete waiting retries.
-        "allow.auto.create.topics": False,
-        "delivery.report.only.error": True,
-    }
