@@ -19,10 +19,11 @@ counts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
+from reconsume.sidecar.core.offset_ranges import OffsetRanges
 from reconsume.spark.consumer.brokers import Lookup, read
 from reconsume.spark.consumer.offsets import NO_LATER, Offsets, PartitionName, Range, Reach
 from reconsume.spark.consumer.record import REPLACED
@@ -190,8 +191,8 @@ def without_handled(lookup: Lookup, client: Mapping[str, str], names: Names, fir
         for number, (_, at, offset) in enumerate(of_attempt, 1):
             (taken if is_waiting and number == len(of_attempt) else handled)[at].append(offset)
     position = {at: min(taken[at], default=max(first, ends[at])) for at, first in firsts.items()}
-    skips = {at: runs(offset for offset in handled[at] if offset > position[at]) for at in firsts}
-    return Reach(position, skips={at: ranges for at, ranges in skips.items() if ranges})
+    skips = {at: OffsetRanges.of(offset for offset in handled[at] if offset > position[at]) for at in firsts}
+    return Reach(position, skips={at: list(skipped.ranges) for at, skipped in skips.items() if skipped})
 
 
 def newest_states(
@@ -215,14 +216,3 @@ def events_until(lookup: Lookup, client: Mapping[str, str], names: Names, ends: 
         event = decode_event(row[5])
         if isinstance(event, Event) and event.group == names.group:
             yield event
-
-
-def runs(offsets: Iterable[int]) -> list[tuple[int, int]]:
-    """Return offsets as ranges: the first of each, and the one behind its last."""
-    ranges: list[tuple[int, int]] = []
-    for offset in sorted(offsets):
-        if ranges and ranges[-1][1] == offset:
-            ranges[-1] = ranges[-1][0], offset + 1
-        else:
-            ranges.append((offset, offset + 1))
-    return ranges
