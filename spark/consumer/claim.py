@@ -32,7 +32,7 @@ from confluent_kafka import KafkaException
 from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.state import OF_INSTANCE, ControlState
-from reconsume.sidecar.kafka.admin.cluster import DeniedError
+from reconsume.sidecar.kafka.admin.cluster import Cluster, DeniedError
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
 from reconsume.spark.consumer.brokers import CLIENT
 from reconsume.topics.names import Names

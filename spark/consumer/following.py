@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame
 
 from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.state import OF_INSTANCE, ControlState
+from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.spark.consumer.brokers import CLIENT
 from reconsume.spark.consumer.client import native_client
 from reconsume.spark.consumer.configuration import KEYS, with_policy
