@@ -7,6 +7,12 @@ A head is read and delivered (`owned_queue.py`). Aside are read
     old      records whose copies are more than 4 h old at a look, one each 8 h: they *hop*
     hops     the first records of the queue, where progress would not reach to its end
 
+Records that are delivered next are read *ahead*. A read takes some ten ms, in which a fast service takes fifty records
+of a key. So while heads are out, the reader is given the offsets of what follows: the next heads that may go, where
+there is no room for all of them, and otherwise the records behind each head that goes out for the first time. The
+reader keeps these in its cache, which is asked first for each head. Once half of them have gone out, it is given more.
+So after a head has ended, no record behind it waits for a read. What the cache has lost is read in its turn.
+
 A record hops when it is written again at the end of its queue as it is, with the same count. Progress holds done
 offsets up to SPAN behind the first open one, so a record further behind could not be marked as done (contract 5.3). The
 first ones hop if most between them and the end are done, or if a head that is due is out of reach; each once in 30 s.
@@ -19,7 +25,8 @@ or is written again. One that memory keeps, in place or throttled, is settled or
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -43,6 +50,11 @@ if TYPE_CHECKING:
 MOST_OUT = 64
 """Records of one queue that are requested, or in memory, at a time. A read by offset takes a few ms, so this keeps some
 thousand a second on their way."""
+MOST_AHEAD = 256
+"""Records of one queue that are read ahead at a time: half of them last longer than the read of the next ones."""
+AHEAD_SHARE = 4
+"""What is read ahead of a queue takes one part in this many of the bytes that its records may take in memory: for all
+queues that is half of the reader's cache."""
 MOST_HOPS = 16
 """Records of one queue that hop at a time, so that a queue of which much is open does not fill its log with hops."""
 OLD_MS, KEEP_MS = 4 * 3_600_000, 8 * 3_600_000
@@ -102,6 +114,8 @@ class CopyReads:
         self.hops = Hops()
         self.requested: dict[int, Identity] = {}
         """The records that are being read, by the offset of their copy."""
+        self._heads_ahead = 0
+        """How many heads are requested before the next ones are read ahead."""
         self.hopping: set[int] = set()
         """The offsets of those that are written again at the end, or settled, unless they end."""
         self.given_up: set[int] = set()
@@ -134,6 +148,39 @@ class CopyReads:
         """Have one record read by its offset."""
         self.requested[entry.offset] = entry.identity
         self._ties.reads.fetch(self._owned.source, self._owned.main.epoch, entry.offset)
+
+    def read_ahead(self, asked: Sequence[WaitingEntry], most_bytes: int, now: Now) -> None:
+        """Have the records read ahead that go after these heads, which were requested just now.
+
+        `most_bytes`: of the queue's records that may be in memory.
+        """
+        ledger, most_bytes, count = self._owned.ledger, most_bytes // AHEAD_SHARE, self.count_out()
+        if ledger.heads.wait_for_room:
+            self._heads_ahead -= len(asked)
+            if self._heads_ahead <= 0:
+                self._heads_ahead = self._read_first(ledger.heads.next_heads(MOST_AHEAD), most_bytes, now) // 2
+            return
+        for head in asked:
+            line = ledger.lines.by_key[head.key]
+            if head.attempt.times:  # as long as it fails nothing follows, and what was read ahead may be pushed out
+                line.ahead = 0
+            elif line.ahead > 1:
+                line.ahead -= 1
+            else:
+                behind = islice(line.entries, 1, 1 + MOST_AHEAD // count)
+                line.ahead = self._read_first(behind, most_bytes // count, now) // 2
+
+    def _read_first(self, entries: Iterable[WaitingEntry], most_bytes: int, now: Now) -> int:
+        """Have the first of these records read ahead, as far as they are due; return how many."""
+        offsets, weight = list[int](), 0
+        for entry in entries:
+            weight += entry.weight
+            if entry.phase is not Phase.QUEUED or entry.due_ms > now.steady_ms or weight > most_bytes:
+                break
+            offsets.append(entry.offset)
+        if offsets:
+            self._ties.reads.read_ahead(self._owned.source, self._owned.main.epoch, offsets)
+        return len(offsets)
 
     def take_record(self, record: Record, now: Now) -> None:
         """Take in a record that was read: it is delivered, or ends here."""

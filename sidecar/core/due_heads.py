@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import TypeAlias
 
 from reconsume.sidecar.core.invariant import ensure
@@ -81,6 +81,15 @@ class DueHeads:
     def waits_for_keys(self) -> bool:
         """Whether heads that are due wait until no main record of their key is under way."""
         return bool(self._behind_main)
+
+    @property
+    def wait_for_room(self) -> bool:
+        """Whether heads that may go out were not asked for yet."""
+        return bool(self._wanted)
+
+    def next_heads(self, most: int) -> list[WaitingEntry]:
+        """Return the first of these, `most` at most, in the order in which they are asked for."""
+        return [entry for _, ticket, entry in islice(self._wanted, most) if entry.ticket == ticket]
 
     def nearest_far(self) -> int:
         """Return the lowest offset that progress must reach for a head to go out; −1 if no head waits for that."""

@@ -128,10 +128,12 @@ _AT = attrgetter("at")
 
 
 class KeyLine(msgspec.Struct, eq=False, gc=False):
-    """The records of one key, the head first. `out`: the one that is requested or taken."""
+    """The records of one key, the head first. `out`: the one that is requested or taken. `ahead`: how many heads are
+    requested before the next records are read ahead; `CopyReads` alone writes it."""
 
     entries: list[WaitingEntry]
     out: WaitingEntry | None = None
+    ahead: int = 0
 
 
 class KeyLines:

@@ -33,7 +33,7 @@ from reconsume.sidecar.core.decide import dead_letter_unreadable
 from reconsume.sidecar.core.decisions import Decisions
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.invariant import ensure
-from reconsume.sidecar.core.key_lines import Identity, KeyLine, Phase
+from reconsume.sidecar.core.key_lines import Identity, KeyLine, Phase, WaitingEntry
 from reconsume.sidecar.core.ledger import FIRST_ATTEMPT, KeyLedger, QueuedCopy, identity_of
 from reconsume.sidecar.core.order import OrderBy, line_by_key, line_of, line_of_key
 from reconsume.sidecar.core.own_copies import OwnCopies, Transaction, due_of, located_copy
@@ -423,18 +423,22 @@ class OwnedQueue:
 
     # --- heads: out, and back ---------------------------------------------------------------------------------------
 
-    def _ask_for_heads(self, holds: Holds, most_bytes: int) -> None:
+    def _ask_for_heads(self, holds: Holds, most_bytes: int, now: Now) -> None:
         """Have the payloads of heads read that may go out, as far as there is room for them."""
         queue, copy_reads = self.opened, self.copy_reads
         is_held, under_way = self._held_lines(holds), partial(self._ties.machines.waiting.has_line, self.main.source)
         bytes_out = queue.throughput.load + copy_reads.coming_bytes()  # what was requested takes its room too
         # From there on none could be marked as done. All before it go first, else they would hop instead, forever.
         reach = queue.offsets.first + copy_reads.spans.delivered
+        asked = list[WaitingEntry]()
         while copy_reads.has_room() and (bytes_out < most_bytes or not copy_reads.count_out()):
             if (entry := self.ledger.ask(under_way, is_held, reach)) is None:
                 break
             copy_reads.request_copy(entry)
+            asked.append(entry)
             bytes_out += entry.weight
+        if asked:
+            copy_reads.read_ahead(asked, most_bytes, now)
         if (far := self.ledger.heads.nearest_far()) >= 0:
             copy_reads.hops.out_of_reach = far
 
@@ -485,7 +489,7 @@ class OwnedQueue:
         else:
             # In this order: a person's decision, then what is due, then hops, which have what is left of the reads.
             copy_reads.read_aside(now)
-            self._ask_for_heads(holds, most_bytes)
+            self._ask_for_heads(holds, most_bytes, now)
             times.append(copy_reads.hop(now))
         is_paused = self.main.paused is not None and self.main.paused.because is NotFetched.BEHIND_KEYS
         if is_paused and not self._is_filled(GOES_ON):

@@ -59,6 +59,9 @@ class QueueReads(Protocol):
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         """Read one record again (`LongWaits.fetched`)."""
 
+    def read_ahead(self, queue: Partition, epoch: int, offsets: Sequence[int]) -> None:
+        """Read records that are fetched soon, in this order: a fetch of one that was read waits for nothing."""
+
     def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
         """Hand over nothing of a queue below `end`: the lane knows it. It may ask soon for the records `at_hand`, as
         who reads them would know them."""

@@ -43,6 +43,8 @@ class Reader:
         self.opened: list[tuple[Partition, int]] = []
         self.wanted: list[int] = []
         """The offsets of the records that are to be read."""
+        self.ahead: list[int] = []
+        """The offsets of those that are to be read ahead."""
         self.closed: list[Partition] = []
         self.known_to = 0
         """Up to where the lane knows the queue without having read it."""
@@ -55,6 +57,10 @@ class Reader:
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         assert (queue, epoch) in self.opened
         self.wanted.append(offset)
+
+    def read_ahead(self, queue: Partition, epoch: int, offsets: Sequence[int]) -> None:
+        assert (queue, epoch) in self.opened
+        self.ahead += offsets
 
     def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
         assert (queue, epoch) in self.opened

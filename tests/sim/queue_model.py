@@ -239,6 +239,15 @@ class QueueModel:
             record = at_hand
         self._host.on_loop(partial(self._fetched, queue, epoch, offset, record))
 
+    def read_ahead(self, queue: Partition, epoch: int, offsets: Sequence[int]) -> None:
+        self._process.later(self._random.choice((1, 5, 200)), partial(self._read_ahead, queue, epoch, set(offsets)))
+
+    def _read_ahead(self, queue: Partition, epoch: int, offsets: set[int]) -> None:
+        reading, log = self._readings.get(queue), self._log(queue)
+        if not self._ended and reading is not None and reading.epoch == epoch and log is not None:
+            found = [stored for stored in log.records if stored.offset in offsets and self._random.random() < 0.7]
+            self._at_hand |= {(queue, stored.offset): self._record(queue, epoch, stored) for stored in found}
+
     def _fetched(self, queue: Partition, epoch: int, offset: int, record: Record | None) -> None:
         assert self._host.lane.queues is not None
         self._host.lane.queues.fetched(queue, epoch, offset, record, self._process.now())

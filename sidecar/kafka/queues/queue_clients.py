@@ -3,8 +3,8 @@
 `following` reads what is committed, from where the group has read each queue to. `reader` reads single records, and
 asks; it waits for no open transaction, as what it reads is known to be committed. While no queue exists there are none.
 
-A record that is due is read again by its offset (`RecordReads`). What is read on the way is mostly wanted next, and
-what was read or written last soon: a cache keeps these (`RecentRecords`), which the event loop asks first.
+A record that is due is read again by its offset (`RecordReads`), and what follows it of its key ahead of that. A cache
+keeps what was read ahead, and what was read or written last (`RecentRecords`); the event loop asks it first.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -25,8 +26,9 @@ from reconsume.sidecar.observability.thread_watch import StopRequest
 
 FAR = 200
 """Offsets. Records that lie closer together are read on the way; beyond it a seek is cheaper."""
-AHEAD = 100
-"""Records that are read beyond the last wanted one. More of them would push each other out of a small cache."""
+REST = 0.2
+"""Seconds for which the client stays where it has read if nothing is wanted. What is wanted of a key that drains lies
+just behind; to place the client anew takes some ten ms, and fetches a megabyte."""
 DOUBTS = 2
 """How often a record must not be where it lay before it counts as gone: what was fetched for another offset may arrive
 late."""
@@ -68,6 +70,11 @@ class RecentRecords:
         self._records[record.source, record.offset] = record
         self._weight += record.weight - (0 if before is None else before.weight)
 
+    def missing(self, source: Partition, offsets: Sequence[int]) -> list[int]:
+        """Return those of these offsets whose records are not here."""
+        with self._lock:
+            return [offset for offset in offsets if (source, offset) not in self._records]
+
     def take_record(self, source: Partition, offset: int, epoch: int) -> Record | None:
         """Remove and return a record; None if it is not here."""
         with self._lock:
@@ -84,37 +91,46 @@ class RecentRecords:
 
 
 class RecordReads:
-    """The records that are to be read by their offsets, on one client; used on one thread. `recent`: the cache.
+    """The records that are to be read by their offsets, on one client; used on one thread. `recent`: the cache, which
+    gets what is read ahead.
 
-    `arrived` gets each message, `passed` one that was read on the way, and `gone` the offset of one that is not in its
-    log any more. What is read on the way is mostly wanted next, because the records of one key lie one behind another:
-    to seek back for each of them took 15 ms.
+    `arrived` gets each message that was asked for, `read_ahead` each other one that was wanted, and `gone` the offset
+    of one that was asked for and is not in its log any more. What is asked for goes first. The records of one key lie
+    one behind another, so the client reads on where it is, and rests there: to seek for each of them took 15 ms.
     """
 
     def __init__(
         self,
         recent: RecentRecords,
         arrived: Callable[[Partition, Message], None],
-        passed: Callable[[Partition, Message], None],
+        read_ahead: Callable[[Partition, Message], None],
         gone: Callable[[Partition, int], None],
     ) -> None:
         self.recent = recent
-        self._arrived, self._passed, self._gone = arrived, passed, gone
-        self._wanted: dict[Partition, set[int]] = {}
+        self._arrived, self._read_ahead, self._gone = arrived, read_ahead, gone
+        self.wanted: dict[Partition, dict[int, bool]] = {}
+        """The offsets that are to be read, and whether each was asked for, or is read ahead. No empty ones."""
         self._at: dict[Partition, int] = {}
         """The next offset that the client reads, of each partition that it has."""
+        self._rests_until = 0.0
+        """When the client leaves its partitions if nothing is wanted (monotonic seconds)."""
         self._doubts: Counter[tuple[Partition, int]] = Counter()
 
     def __bool__(self) -> bool:
-        return bool(self._wanted or self._at)
+        return bool(self.wanted or self._at)
 
     def want(self, queue: Partition, offset: int) -> None:
         """Have a record read."""
-        self._wanted.setdefault(queue, set()).add(offset)
+        self.wanted.setdefault(queue, {})[offset] = True
+
+    def want_ahead(self, queue: Partition, offsets: Sequence[int]) -> None:
+        """Have records read for the cache."""
+        for offset in self.recent.missing(queue, offsets):  # some may have been read just now
+            self.wanted.setdefault(queue, {}).setdefault(offset, False)
 
     def forget(self, queue: Partition) -> None:
         """Read nothing more of a queue."""
-        for offset in self._wanted.pop(queue, ()):
+        for offset in self.wanted.pop(queue, ()):
             self._doubts.pop((queue, offset), None)
         self.recent.forget(queue)
 
@@ -123,24 +139,26 @@ class RecordReads:
         self._at.clear()
 
     def turn(self, client: Consumer, timeout: float) -> None:
-        """Read for up to `timeout` seconds."""
-        self._place(client)
-        ahead = 0
-        for message in next_messages(client, timeout) if self._at else ():
+        """Read for up to `timeout` seconds, or until nothing that is wanted of a partition lies further on."""
+        now = time.monotonic()
+        if self.wanted:
+            self._rests_until = now + REST
+        if self.wanted or now >= self._rests_until:
+            self._place(client)
+        last = {source: max(wanted) for source, wanted in self.wanted.items()}
+        for message in next_messages(client, timeout) if self.wanted else ():
             source = Partition(message.topic() or "", message.partition() or 0)
             if source in self._at:
                 self._take(client, source, message)
-            ahead = 0 if any(self._wanted.values()) else ahead + 1
-            if ahead >= AHEAD:
+            if self._at.get(source, inf) > last.get(source, -1):
                 return
 
     def _place(self, client: Consumer) -> None:
         """Have the client read where the next wanted record of each partition lies."""
-        for source in [source for source in self._at if not self._wanted.get(source)]:
+        for source in [source for source in self._at if source not in self.wanted]:
             self._leave(client, source)
-        self._wanted = {source: offsets for source, offsets in self._wanted.items() if offsets}
-        for source, offsets in self._wanted.items():
-            first, at = min(offsets), self._at.get(source)
+        for source, wanted in self.wanted.items():
+            first, at = _first(wanted), self._at.get(source)
             if at is None or not first - FAR <= at <= first:
                 self._leave(client, source)
                 client.incremental_assign([TopicPartition(*source, first)])
@@ -152,34 +170,43 @@ class RecordReads:
 
     def _take(self, client: Consumer, source: Partition, message: Message) -> None:
         error, offset = message.error(), message.offset()
-        wanted = self._wanted.get(source, set())
+        wanted = self.wanted.get(source, {})
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             if error.code() == KafkaError._AUTO_OFFSET_RESET and wanted:
-                self._miss(source, min(wanted))
+                self._miss(source, _first(wanted))
             self._leave(client, source)
             return
         assert offset is not None  # a consumed message has one, and so has the end of a log
         for passed in [one for one in wanted if self._at[source] <= one < offset]:
             self._miss(source, passed)
         self._at[source] = offset + (error is None)
-        if error is not None:
-            # Only what lies below the end was passed. A record at the end, or behind it, was committed there, and a
-            # leader that was elected just now may not know that yet (KIP-207): it comes when the leader does.
-            return
-        if offset in wanted:
-            wanted.discard(offset)
+        # Only what lies below the end of the log was passed. A record at the end, or behind it, was committed there,
+        # and a leader that was elected just now may not know that yet (KIP-207): it comes when the leader does.
+        if error is None and offset in wanted:
             self._doubts.pop((source, offset), None)
-            self._arrived(source, message)
-        else:
-            self._passed(source, message)
+            (self._arrived if wanted[offset] else self._read_ahead)(source, message)
+            self._drop(source, offset)
 
     def _miss(self, source: Partition, offset: int) -> None:
-        """Take in that a record was not where it lay."""
-        self._doubts[source, offset] += 1
-        if self._doubts[source, offset] >= DOUBTS:
+        """Take in that a record was not where it lay: one that is read ahead is left to who asks for it."""
+        if self.wanted[source][offset]:
+            self._doubts[source, offset] += 1
+            if self._doubts[source, offset] < DOUBTS:
+                return
             del self._doubts[source, offset]
-            self._wanted[source].discard(offset)
             self._gone(source, offset)
+        self._drop(source, offset)
+
+    def _drop(self, source: Partition, offset: int) -> None:
+        wanted = self.wanted[source]
+        del wanted[offset]
+        if not wanted:
+            del self.wanted[source]
+
+
+def _first(wanted: Mapping[int, bool]) -> int:
+    """Return the lowest offset that was asked for; if none was, the lowest that is read ahead."""
+    return min([offset for offset, is_asked in wanted.items() if is_asked] or wanted)
 
 
 class QueueClients:

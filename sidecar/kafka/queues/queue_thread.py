@@ -27,6 +27,9 @@ last transactions of a dead owner end meanwhile, and later ones are refused by t
 *Missing.* In a group without a ladder one answer is enough, and as long as no queue exists there is no client. A queue
 without which the lane went on, and that exists later, has the process restart in place; the start opens it.
 
+*Single records* are read by their offsets: those that the lane fetches, and ahead of that those that it will fetch next,
+into a cache. A fetch of what is in the cache is answered at once.
+
 *What the lane knows.* The lane takes in its own copies without having them read back, and tells up to where it knows a
 queue (`known`). The reader passes what lies below without a look at the headers.
 
@@ -179,7 +182,7 @@ class QueueThread(ContextThread):
         self._news: SimpleQueue[tuple[Partition, int, int]] = SimpleQueue()
         """What the lane knows of queues: the words of `known`."""
         self._readings: dict[Partition, QueueReading] = {}
-        self._reads = RecordReads(RecentRecords(room), self._arrived, self._passed, self._gone)
+        self._reads = RecordReads(RecentRecords(room), self._arrived, self._read_ahead, self._gone)
         self._looks = LookTimes()
         self._had_ladder = False
         """Whether the group had a ladder since the start: a former owner may have written to any queue then."""
@@ -202,11 +205,13 @@ class QueueThread(ContextThread):
 
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         """Read one record by its offset (port `QueueReads`)."""
-        record = self._reads.recent.take_record(queue, offset, epoch)
-        if record is not None:
-            self._lane.queue_fetched(queue, epoch, offset, record)
-        else:
+        if not self._give_recent(queue, epoch, offset):
             self._commands.put(lambda: self._want_record(queue, epoch, offset))
+
+    def read_ahead(self, queue: Partition, epoch: int, offsets: Sequence[int]) -> None:
+        """Read records that are fetched soon (port `QueueReads`)."""
+        if missing := self._reads.recent.missing(queue, offsets):
+            self._commands.put(lambda: self._want_ahead(queue, epoch, missing))
 
     def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
         """Hand over nothing below an offset (port `QueueReads`)."""
@@ -259,7 +264,7 @@ class QueueThread(ContextThread):
         if self._lane.queue_full():
             self._stopping.wait(BUSY_POLL)
         else:
-            wait = BUSY_POLL if self._reads else POLL
+            wait = 0 if self._reads.wanted else BUSY_POLL if self._reads else POLL
             self._take_messages(next_messages(self._clients.following, wait, at_once=AT_ONCE))
         self._reads.turn(self._clients.reader, BUSY_POLL)
 
@@ -459,16 +464,28 @@ class QueueThread(ContextThread):
 
     # --- single records ----------------------------------------------------------------------------------------------
 
+    def _give_recent(self, queue: Partition, epoch: int, offset: int) -> bool:
+        """Hand over a record that is at hand; return whether it is."""
+        record = self._reads.recent.take_record(queue, offset, epoch)
+        if record is not None:
+            self._lane.queue_fetched(queue, epoch, offset, record)
+        return record is not None
+
     def _want_record(self, queue: Partition, epoch: int, offset: int) -> None:
-        if (reading := self._readings.get(queue)) is not None and reading.epoch == epoch:
+        is_read = (reading := self._readings.get(queue)) is not None and reading.epoch == epoch
+        if is_read and not self._give_recent(queue, epoch, offset):  # it may have been read ahead just now
             self._reads.want(queue, offset)
+
+    def _want_ahead(self, queue: Partition, epoch: int, offsets: Sequence[int]) -> None:
+        if (reading := self._readings.get(queue)) is not None and reading.epoch == epoch:
+            self._reads.want_ahead(queue, offsets)
 
     def _arrived(self, queue: Partition, message: Message) -> None:
         if (reading := self._readings.get(queue)) is not None:
             record = to_record(message, queue, reading.epoch, self._headers)
             self._lane.queue_fetched(queue, reading.epoch, record.offset, record)
 
-    def _passed(self, queue: Partition, message: Message) -> None:
+    def _read_ahead(self, queue: Partition, message: Message) -> None:
         if (reading := self._readings.get(queue)) is not None:
             self._reads.recent.keep([to_record(message, queue, reading.epoch, self._headers)])
 

@@ -30,6 +30,7 @@ MASS = 64
 """Copies of the lane's own that a large transaction has at least."""
 FILLED = 1_200
 """Records that lie in the first queue before it is opened: more than one turn takes."""
+AHEAD = 4
 AT_HAND = 600
 """Bytes of the cache: a few records, so that most are read again."""
 
@@ -164,6 +165,13 @@ class Play:
                     life.wanted.append(offset)
                     self.thread.fetch(queue, self.epochs[queue], offset)
 
+    def read_ahead(self, queue: Partition) -> None:
+        """Some records that the lane knows are due soon; no wish waits for that, or is answered by it."""
+        life = self.lives[queue, self.epochs[queue]]
+        if life.start is not None:
+            log = self.log_between(queue, life.start.next, life.knows_to)
+            self.thread.read_ahead(queue, self.epochs[queue], self.random.sample(log, min(len(log), AHEAD)))
+
     def commit(self, queue: Partition) -> None:
         """The group's progress on it, with some done beyond the next one."""
         log = self.committed[queue]
@@ -241,7 +249,7 @@ def run(play: Play, steps: Sequence[str]) -> None:
         play.check(key)
 
 
-WEIGHTS = {"write": 10, "write_many": 2, "fetch": 8, "open": 2, "commit": 1, "cut": 1, "renew": 1}
+WEIGHTS = {"write": 10, "write_many": 2, "fetch": 8, "read_ahead": 4, "open": 2, "commit": 1, "cut": 1, "renew": 1}
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])

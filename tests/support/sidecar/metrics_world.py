@@ -63,6 +63,9 @@ class OpenQueues:
     def fetch(self, queue: Partition, epoch: int, offset: int) -> None:
         pass
 
+    def read_ahead(self, queue: Partition, epoch: int, offsets: Sequence[int]) -> None:
+        pass
+
     def known(self, queue: Partition, epoch: int, end: int, at_ms: int, at_hand: Sequence[Record]) -> None:
         pass
 

@@ -66,6 +66,9 @@ class QueueRig(Rig):
     def open(self, queue: Partition, epoch: int) -> None:
         """Nothing: the test opens it."""
 
+    def read_ahead(self, queue: Partition, epoch: int, offsets: Sequence[int]) -> None:
+        """Nothing."""
+
     def known(self, queue: Partition, epoch: int, end: int, at_hand: Sequence[Record]) -> None:
         """Nothing."""
 

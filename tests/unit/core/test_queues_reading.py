@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from reconsume.sidecar.core.copy_reads import KEEP_MS, MOST_HOPS, MOST_OUT
+from reconsume.sidecar.core.copy_reads import AHEAD_SHARE, KEEP_MS, MOST_AHEAD, MOST_HOPS, MOST_OUT
 from reconsume.sidecar.core.holds import Hold, Holds
 from reconsume.sidecar.core.outcome import COMMITTED, Outcome, Postponed, Throttled
 from reconsume.sidecar.core.partition import FetchedRecords
 from reconsume.sidecar.core.policy import InPlace
 from reconsume.sidecar.core.progress import LogId, Progress
-from reconsume.sidecar.core.queues import AT_HAND_SHARE, SOON_MS
+from reconsume.sidecar.core.queues import AT_HAND_SHARE, ROOM_SHARE, SOON_MS
+from reconsume.topics.retry_headers import RetryState
 from reconsume.topics.retry_order import Order
 from tests.sim import samples
 from tests.sim.ladder_rig import FAIL, QUEUE, WAITS, LadderRig, behind, waiting
@@ -497,3 +498,67 @@ def test_old_copies_are_written_again_a_few_at_a_time_until_all_are_new() -> Non
         rig.flow()
     assert (most, rig.history) == (MOST_HOPS, [])
     assert max(ages(rig)) < 12
+
+
+# --- ahead: what goes next is read while what goes before is out ------------------------------------------------------
+
+
+def line_of(count: int, head: RetryState, **more: int) -> LadderRig:
+    """A queue that was taken over with a head and `count` records behind it."""
+    rig = LadderRig(**more)
+    rig.put(head)
+    for offset in range(1, count + 1):
+        rig.put(behind(offset))
+    rig.take_over(main=Progress(count + 1))
+    return rig
+
+
+def drain_one(rig: LadderRig) -> None:
+    """Have the record that is asked for delivered, and accepted."""
+    rig.bring()
+    rig.answer()
+
+
+def test_the_records_of_a_key_that_drains_are_read_ahead_so_that_none_waits_for_a_read() -> None:
+    rig = line_of(2 * MOST_AHEAD, behind(0), room=1 << 24)
+    for offset in range(2 * MOST_AHEAD + 1):
+        assert rig.reader.wanted == [offset]
+        assert offset == 0 or offset in rig.reader.ahead, "it was read before it was asked for"
+        assert max(rig.reader.ahead) <= offset + MOST_AHEAD
+        drain_one(rig)
+    assert len(rig.reader.ahead) < 5 * MOST_AHEAD, "half of them had gone each time"
+
+
+def test_nothing_is_read_ahead_behind_a_head_that_fails() -> None:
+    rig = line_of(3, waiting(0))
+    for _ in range(3):
+        rig.flow(WAITS[1])
+        rig.fail(0)
+    assert rig.reader.ahead == []
+    rig.flow(WAITS[1])
+    rig.take_it(0)
+    rig.flow()
+    assert (rig.out(), rig.reader.ahead) == ([1], [2, 3])
+
+
+def test_what_could_not_go_yet_is_not_read_ahead() -> None:
+    rig = LadderRig()
+    for state in (behind(0), behind(1), waiting(2, due_in=WAITS[0]), behind(3)):
+        rig.put(state)
+    rig.take_over(main=Progress(4))
+    assert (rig.reader.wanted, rig.reader.ahead) == ([0], [1])
+
+
+def test_what_is_read_ahead_takes_no_more_room_than_its_share() -> None:
+    """The copies are of one size, which the ledger rounds up to 256 bytes."""
+    rig = line_of(MOST_AHEAD, behind(0), room=AHEAD_SHARE * ROOM_SHARE * 10_240)
+    assert len(rig.reader.ahead) == 10_240 // (-(-rig.log[1].weight // 256) * 256)
+
+
+def test_where_more_keys_may_go_than_there_is_room_for_the_next_of_these_are_read_ahead() -> None:
+    rig = LadderRig(room=1 << 24)
+    for number in range(2 * MOST_OUT):
+        rig.put(waiting(number), key=b"%d" % number)
+    rig.put(behind(2 * MOST_OUT), key=b"0")
+    rig.take_over(main=Progress(2 * MOST_OUT + 1))
+    assert (rig.reader.wanted, rig.reader.ahead) == ([*range(MOST_OUT)], [*range(MOST_OUT, 2 * MOST_OUT)])
