@@ -456,9 +456,9 @@ class OwnedQueue:
         copy_reads = self.copy_reads
         if (identity := copy_reads.requested.pop(offset, None)) is None:
             return
-        self.look_soon()
         if not self.ledger.taken(identity, offset):  # another copy counts by now
             copy_reads.hopping.discard(offset)
+            self.look_soon()
         elif record is None or not (record.fault or identity_of(record) == identity):
             copy_reads.hopping.discard(offset)
             self.lose_record({offset, *self.ledger.done(identity)})
