@@ -18,7 +18,7 @@ from reconsume.sidecar.core.record import Partition
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import Span
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
-from reconsume.sidecar.kafka.scan import Bounds, ScanClient
+from reconsume.sidecar.kafka.scan import Bounds, Fetches, ScanClient
 from reconsume.topics.names import Names
 from reconsume.topics.owner_notes import PARTITION as NOTES
 from reconsume.topics.owner_notes import OwnerNotes
@@ -39,7 +39,7 @@ def messages_from(
     }
     if wanted and all(span.begin >= span.end for span in wanted.values()):
         return  # nothing is new: a hold looks four times a second
-    with ScanClient(cluster.kafka, names.retry_group, cluster.client_id) as client:
+    with ScanClient(cluster.kafka, names.retry_group, cluster.client_id, Fetches.LITTLE) as client:
         yield from client.scan(wanted, Bounds(seconds=within), expected=names.policy)
 
 

@@ -109,15 +109,16 @@ def owned(group: GroupTopics) -> Iterator[None]:
         thread.join(SECONDS)
 
 
-def test_a_call_makes_four_clients_at_most(call: Calls, group: GroupTopics) -> None:
-    """One that asks, one that reads records, one that reads progress, and one that writes; however often they look."""
+def test_a_call_makes_five_clients_at_most(call: Calls, group: GroupTopics) -> None:
+    """One that asks, one each that reads the policy topic, progress and waiting records, and one that writes; however
+    often it looks."""
     with owned(group):
         settled = call("POST", "/v1/settle", id=f"{group.main}:0:1", how="commit", **WHY)
     assert (settled.status, settled.json["done"]) == (200, True), settled.body
-    assert call.made == {"AdminClient": 1, "Consumer": 2, "Producer": 1}
+    assert call.made == {"AdminClient": 1, "Consumer": 3, "Producer": 1}
     tried = call("POST", "/v1/settle", waiting={}, how="retry-now", **WHY)
     assert (tried.status, tried.json["records"]) == (202, 40), tried.body
-    assert call.made == {"AdminClient": 1, "Consumer": 2, "Producer": 1}
+    assert call.made == {"AdminClient": 1, "Consumer": 3, "Producer": 1}
     assert call("GET", f"/v1/settle/{tried.json['decision']}").json["state"] == "open"
     assert call.made == {"AdminClient": 1, "Consumer": 1}
     assert call("DELETE", f"/v1/settle/{tried.json['decision']}").status == 204
