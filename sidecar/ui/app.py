@@ -216,9 +216,8 @@ class GroupPages:
 
     def _pages(self) -> dict[str, Page]:
         """Return the pages that only show."""
-        render, scan, looks, gate = self._site.render, self._site.scan, self._site.looks, self._site.gate
         pages = Pages(self._site, self._topic, self._readers, self._last_alarms)
-        letters = LetterPages(render, scan, looks, gate)
+        letters = LetterPages(self._site)
         shown: dict[str, Page] = {
             "/": pages.group,
             "/part/group": partial(pages.group, template="group_part.html"),
@@ -226,7 +225,7 @@ class GroupPages:
             "/records": pages.records,
             "/record": pages.record,
             "/record/journey": pages.journey,
-            "/find": FindPage(render, scan, looks, gate).find,
+            "/find": FindPage(self._site).find,
             "/dlq": letters.letters,
             "/dlq/letter": letters.letter,
             "/holds": self._control.holds,
@@ -236,8 +235,8 @@ class GroupPages:
         }
         if self._wanted.token_file is not None:
             shown["/activity"] = pages.activity
-        if looks.settings.order_by is not None:
-            keys = KeyPages(render, scan, looks)
+        if self._site.looks.settings.order_by is not None:
+            keys = KeyPages(self._site)
             shown |= {"/keys": keys.keys, "/keys/queue": keys.queue}
         return shown
 

@@ -32,8 +32,6 @@ class ControlPages:
 
     def __init__(self, site: Site) -> None:
         self._site, self._settings = site, site.looks.settings
-        # The threads of scans use it one by one. A store of resets is made for each query.
-        self._decisions = DecisionStore(site.looks.cluster, self._settings.names)
         self._delays = tuple(map(render_duration, self._settings.delays))
 
     async def holds(self, request: Request, session: Session | None) -> Response:
@@ -48,14 +46,14 @@ class ControlPages:
 
     async def decisions(self, request: Request, session: Session | None) -> Response:
         """Show the open decisions, and the form for a new one."""
-        statuses = await self._site.scan(self._decisions.open_decisions)
+        statuses = await self._site.scan(lambda: self._decisions().open_decisions())
         rows, levels = [status.row for status in statuses], (*self._delays, *LEVELS)
         return self._site.render("settle.html", session=session, here="/records", rows=rows, wait_levels=levels)
 
     async def decision(self, request: Request, session: Session | None) -> Response:
         """Show how far a decision is."""
         ident = request.path_params["decision"]
-        status = await self._site.scan(lambda: sound(lambda: self._decisions.status(ident)))
+        status = await self._site.scan(lambda: sound(lambda: self._decisions().status(ident)))
         return self._site.render("decision.html", session=session, here="/records", decision=ident, row=status.row)
 
     async def end_decision(self, request: Request, session: Session | None) -> Response:
@@ -64,10 +62,14 @@ class ControlPages:
 
         def end() -> None:
             with self._site.audit.recorder(form.actor).noted("end-settle", form.actor.who, ident):
-                sound(lambda: self._decisions.end(ident, f"{form.actor.who}@ui"))
+                sound(lambda: self._decisions().end(ident, f"{form.actor.who}@ui"))
 
         await self._site.scan(end)
         return self._site.render.redirect(f"/records/settle/{ident}")
+
+    def _decisions(self) -> DecisionStore:
+        """Return a store for one query: one that is kept would go on from where it has read a former policy topic."""
+        return DecisionStore(self._site.looks.cluster, self._settings.names)
 
     async def resets(self, request: Request, session: Session | None) -> Response:
         """Show the newest requests, and the form for a new one."""

@@ -16,11 +16,10 @@ from reconsume.sidecar.dlq.letters import fault_of_text
 from reconsume.sidecar.find.finder import FindResult, Positions, SearchBounds, ValuesHiddenError, find
 from reconsume.sidecar.find.match import Query, Where, origin_in
 from reconsume.sidecar.hints import hint
-from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.endpoint import Site
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
-from reconsume.sidecar.ui.queries import LONGEST, Queries
-from reconsume.sidecar.ui.security import Session, ValueGate
-from reconsume.sidecar.ui.templating import Renderer
+from reconsume.sidecar.ui.queries import LONGEST
+from reconsume.sidecar.ui.security import Session
 from reconsume.sidecar.view.query import BadCursorError
 
 SECONDS, PATIENCE = 8.0, 4.0
@@ -35,8 +34,8 @@ _DECODER = msgspec.msgpack.Decoder(dict[str, list[tuple[int, int]]])
 class FindPage:
     """The endpoint of this page."""
 
-    def __init__(self, render: Renderer, scans: ThreadQueries, looks: Queries, gate: ValueGate) -> None:
-        self._render, self._scan, self._looks, self._gate = render, scans, looks, gate
+    def __init__(self, site: Site) -> None:
+        self._render, self._scan, self._looks, self._gate = site.render, site.scan, site.looks, site.gate
 
     async def find(self, request: Request, session: Session | None) -> Response:
         """Show the newest records that contain a text and are not done, and a link that searches on."""

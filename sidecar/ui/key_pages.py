@@ -16,11 +16,10 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.core.waiting_keys import WaitingKey
 from reconsume.sidecar.group_policy.blocking import retried_in_place
 from reconsume.sidecar.kafka.listed_records import NoQueuesError, WaitingScan, Wanted, read_waiting
-from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.endpoint import Site
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
-from reconsume.sidecar.ui.queries import LONGEST, Queries
+from reconsume.sidecar.ui.queries import LONGEST
 from reconsume.sidecar.ui.security import Session
-from reconsume.sidecar.ui.templating import Renderer
 from reconsume.topics.agreement import SILENT_AFTER
 
 MOST_READ = 200_000
@@ -32,9 +31,9 @@ MOST_KEYS, MOST_RECORDS = 100, 500
 class KeyPages:
     """The endpoints of these pages."""
 
-    def __init__(self, render: Renderer, scans: ThreadQueries, looks: Queries) -> None:
-        self._render, self._scan, self._looks = render, scans, looks
-        self._by_key = looks.settings.deliver.order == "key"
+    def __init__(self, site: Site) -> None:
+        self._render, self._scan, self._looks = site.render, site.scan, site.looks
+        self._by_key = site.looks.settings.deliver.order == "key"
 
     async def _read(self, wanted: Wanted) -> WaitingScan:
         """Return what waits in the queues, in LONGEST seconds at most."""

@@ -12,12 +12,12 @@ from reconsume.sidecar.clock import wall
 from reconsume.sidecar.dlq.dead_letters import SearchResult, beginning, find_letters, search_letters
 from reconsume.sidecar.dlq.letters import RedriveRequest
 from reconsume.sidecar.dlq.preview import one_line, preview
-from reconsume.sidecar.ui.endpoint import ThreadQueries
+from reconsume.sidecar.ui.endpoint import Site
 from reconsume.sidecar.ui.letter_form import INPUTS, OPEN, SINCE, STATES, LetterSearch, parse_search
 from reconsume.sidecar.ui.pages import LONGEST_TEXT
-from reconsume.sidecar.ui.queries import LONGEST, Queries
-from reconsume.sidecar.ui.security import Session, ValueGate
-from reconsume.sidecar.ui.templating import Renderer, cut
+from reconsume.sidecar.ui.queries import LONGEST
+from reconsume.sidecar.ui.security import Session
+from reconsume.sidecar.ui.templating import cut
 
 SEARCHED = frozenset({"key", "contains"})
 """Fields of a search that would tell what is in a record."""
@@ -30,8 +30,8 @@ MOST_SCANNED = 200_000
 class LetterPages:
     """The endpoints of these pages."""
 
-    def __init__(self, render: Renderer, scans: ThreadQueries, looks: Queries, gate: ValueGate) -> None:
-        self._render, self._scan, self._looks, self._gate = render, scans, looks, gate
+    def __init__(self, site: Site) -> None:
+        self._render, self._scan, self._looks, self._gate = site.render, site.scan, site.looks, site.gate
 
     async def letters(self, request: Request, session: Session | None) -> Response:
         """Show the dead letters that match a search."""
