@@ -130,7 +130,7 @@ def plan(
 
     acls, needed = look(options, role, principal, direct, imported)
     try:
-        steps = compared(acls, needed)
+        steps = make_plan(needed, acls.found())
     except HiddenRulesError as hidden:
         steps = [Step(who, whose, right, "unknown") for who, whose, right in needed.rights()]
         talk(f"{hidden}, so each right is unknown; `{hint('acls export')}` prints them for the owner of the cluster")
@@ -160,7 +160,7 @@ def apply(
       reconsume acls apply --role ui --principal User:grafana --yes
     """
     acls, needed = look(options, role, principal, direct, imported)
-    steps = compared(acls, needed)
+    steps = make_plan(needed, acls.found())
     missing = [step for step in steps if step.action == "create"]
     options.output.talk_rows(PLAN_COLUMNS, [step.row for step in steps])
     if missing and not dry_run and not yes:
@@ -341,14 +341,9 @@ def principals_of(group: str, roles: Sequence[User] | None, texts: Sequence[str]
     return principals
 
 
-def compared(acls: Acls, needed: Needed) -> list[Step]:
-    """Return the plan, by the rules of the cluster. Raises HiddenRulesError if these cannot be read."""
-    return make_plan(needed.group, needed.principals, acls.found())
-
-
-def make_plan(group: GroupShape, principals: Mapping[User, str], rules: Sequence[Rule]) -> list[Step]:
-    """Return a step for each right of each role."""
-    return [step_of(*one, rules) for one in Needed(group, principals).rights()]
+def make_plan(needed: Needed, rules: Sequence[Rule]) -> list[Step]:
+    """Return a step for each right of each role. `rules`: those of the cluster."""
+    return [step_of(*one, rules) for one in needed.rights()]
 
 
 def step_of(role: User, principal: str, right: Permission, rules: Sequence[Rule]) -> Step:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from reconsume.sidecar.cli.dlq.rows import print_value, summary_of
 from reconsume.sidecar.cli.terminal.arguments import before, optional_record_id
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
 from reconsume.sidecar.cli.terminal.kafka_settings import settings_for_kafka
@@ -262,10 +263,6 @@ def copy_row(position: str, key: bytes | None, value: bytes | None) -> Row:
 def print_copy(options: Options, copy: Row) -> None:
     """Print a copy for people: where it is, its key, and its value as JSON, text or hexadecimal digits."""
     value: Any = copy["value"]
-    summary = f"{value['kind']}, {value['bytes']} bytes, sha256 {value['sha256']}"
-    facts = {"copy": copy["position"], "key": copy["key"], "value": summary}
+    facts = {"copy": copy["position"], "key": copy["key"], "value": summary_of(value)}
     options.output.rows(("field", "value"), [{"field": name, "value": text} for name, text in facts.items()])
-    for line in value["shown"].split("\n") if value["shown"] else ():
-        write(printable(line))
-    if value["cut"]:
-        talk("only the beginning of the value is shown")
+    print_value(value, "only the beginning of the value is shown")

@@ -26,7 +26,7 @@ from reconsume.sidecar.dlq.dismissals import (
 from reconsume.sidecar.dlq.letters import FILTER_FIELDS, OPEN, Eligibility, Filter, Letter, RedriveRequest, target_of
 from reconsume.sidecar.dlq.redrive_history import MOST_REDRIVES_EVER
 from reconsume.sidecar.dlq.redriver import REFUSED, PlanCounts, Redriver, plan_redrive, why
-from reconsume.sidecar.dlq.settle_request import SettleRequest
+from reconsume.sidecar.dlq.settle_request import NOTHING_WRITTEN, ONE_COLUMNS, SettleRequest
 from reconsume.sidecar.errors import BrokerError, LetterError
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.kafka.admin.changes import TopicAdmin
@@ -36,9 +36,7 @@ from reconsume.sidecar.printable import plural, printable
 from reconsume.topics.retry_headers import LARGEST_LONG
 
 REDRIVE_COLUMNS = ("action", "reason", "topic", "target", "letters", "why")
-SETTLE_COLUMNS = ("id", "place", "reason", "was", "is", "why")
 PURGE_COLUMNS = ("partition", "delete", "never_redriven", "stays_behind", "older", "error")
-NOTHING_WRITTEN = "nothing was written"
 NO_LETTERS = "there are no such dead letters"
 NOT_DISMISSED = {
     Eligibility.REDRIVEN: ("dead letter", "redriven before"),
@@ -197,7 +195,7 @@ class Dismissal:
         if search.cut:
             remarks.append("older dead letters that match were not looked at: they stay")
         if not self.good:
-            return Plan(SETTLE_COLUMNS, [], "", "none of them can be dismissed" if remaining else NO_LETTERS, remarks)
+            return Plan(ONE_COLUMNS, [], "", "none of them can be dismissed" if remaining else NO_LETTERS, remarks)
         settlements = expect_room(self._letters, sum(state is not Eligibility.DISMISSED for state in states))
         question, nothing = f"Dismiss {self._named()} for good?", NOTHING_WRITTEN
         if self._is_of_one and (kept := dismissal_of(self.good[0], settlements)) is not None:
@@ -205,7 +203,7 @@ class Dismissal:
             self._before = f"{self.good[0].id} was dismissed before by {kept.who}, because {kept.why}{other}"
             self.why, question, nothing = kept.why, "Write its event again?", self._before
         rows = [self._row(letter, state) for letter, state in zip(self.good, states, strict=True)]
-        return Plan(SETTLE_COLUMNS, rows, question, nothing, remarks)
+        return Plan(ONE_COLUMNS, rows, question, nothing, remarks)
 
     def _named(self) -> str:
         return printable(self.good[0].id) if self._is_of_one else plural(len(self.good), "dead letter")

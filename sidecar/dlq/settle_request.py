@@ -34,6 +34,10 @@ LEVELS = ("ready", "ordered", PARKED)
 CONDITIONS = ("topic", "reason", "level", "key", "key_base64")
 """The names of the conditions of a decision about many records."""
 
+ONE_COLUMNS = ("id", "place", "reason", "was", "is", "why")
+"""The columns of the plan of a decision about one record, or about dead letters."""
+NOTHING_WRITTEN = "nothing was written"
+
 
 class NotWaitingError(LetterError):
     """The record does not wait."""

@@ -31,7 +31,7 @@ from reconsume.sidecar.core.order import OrderBy, line_of
 from reconsume.sidecar.core.progress import LogId, Progress
 from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.dlq.dead_letters import DeadLetters
-from reconsume.sidecar.dlq.settle_request import NotWaitingError, Settled, SettleRequest
+from reconsume.sidecar.dlq.settle_request import NOTHING_WRITTEN, ONE_COLUMNS, NotWaitingError, Settled, SettleRequest
 from reconsume.sidecar.errors import BrokerError, ContractError, LetterError
 from reconsume.sidecar.group_policy.decisions import DecisionState, DecisionStatus, DecisionStore
 from reconsume.sidecar.group_policy.state import HoldsInForce
@@ -75,10 +75,8 @@ FOLLOWED_S, PLANNED_S = 10.0, 60.0
 """Seconds for which a call follows a decision about one record, and in which one about many must be planned."""
 MOST_IN_SIDECAR = 100_000
 """Copies that a plan reads at most within a sidecar, whose memory is for records."""
-NOTHING_WRITTEN = "nothing was written"
 Line: TypeAlias = tuple[str, int, bytes]
 """Main topic and partition, and the name of a queue in them (`line_of`)."""
-ONE_COLUMNS = ("id", "place", "reason", "was", "is", "why")
 MANY_COLUMNS = ("topic", "level", "reason", "records", "due_soon", "is")
 
 

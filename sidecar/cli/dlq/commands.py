@@ -22,7 +22,7 @@ from reconsume.sidecar.cli.dlq.filters import (
     parsed_filter,
     takes_filter,
 )
-from reconsume.sidecar.cli.dlq.rows import CUT, LIST, letter_facts, letter_row, list_row
+from reconsume.sidecar.cli.dlq.rows import CUT, LIST, letter_facts, letter_row, list_row, print_value
 from reconsume.sidecar.cli.terminal.arguments import before
 from reconsume.sidecar.cli.terminal.confirm import Yes
 from reconsume.sidecar.cli.terminal.exit_codes import DONE, PARTLY
@@ -40,7 +40,7 @@ from reconsume.sidecar.dlq.letters import (
 )
 from reconsume.sidecar.hints import hint
 from reconsume.sidecar.operation import no_report
-from reconsume.sidecar.printable import plural, printable
+from reconsume.sidecar.printable import plural
 from reconsume.topics.foreign_letters import ForeignSystem
 
 if TYPE_CHECKING:
@@ -180,11 +180,8 @@ def print_letters(options: Options, result: SearchResult, events: list[Row], dec
     for letter, verdict in result.letters:
         output.rows(("field", "value"), [*letter_facts(letter, verdict), *decided])
         decided = []
-        value: dict[str, Any] = letter_row(letter, verdict)["value"]
-        for line in value["shown"].split("\n") if value["shown"] else ():
-            write(printable(line))
-        if value["cut"]:
-            talk(f"the value goes on; `{hint('dlq export')}` has all of it")
+        value = letter_row(letter, verdict)["value"]
+        print_value(value, f"the value goes on; `{hint('dlq export')}` has all of it")
     output.rows(JOURNEY, [for_people(event, Format.TABLE) for event in events], OF_A_JOURNEY)
 
 

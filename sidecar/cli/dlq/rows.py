@@ -1,13 +1,14 @@
-"""Dead letters as rows. Nothing is read here."""
+"""Dead letters as rows, and the values of records for people. Nothing is read here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reconsume.sidecar.cli.terminal.output import Row, clock
+from reconsume.sidecar.cli.terminal.output import Row, clock, talk, write
 from reconsume.sidecar.dlq.letters import Eligibility, Letter
 from reconsume.sidecar.dlq.preview import one_line, preview
+from reconsume.sidecar.printable import printable
 
 LIST = ("id", "died", "state", "reason", "text", "times", "redrives", "topic", "place", "fault")
 """What decides stands first: a narrow terminal leaves out columns from the end."""
@@ -58,5 +59,17 @@ def letter_facts(letter: Letter, verdict: Eligibility) -> Iterator[Row]:
     yield {"field": "key", "value": one_line(letter.record.key)}
     for name, value in letter.record.headers or []:
         yield {"field": f"header {name}", "value": one_line(value)}
-    value = row["value"]
-    yield {"field": "value", "value": f"{value['kind']}, {value['bytes']} bytes, sha256 {value['sha256']}"}
+    yield {"field": "value", "value": summary_of(row["value"])}
+
+
+def summary_of(value: Mapping[str, object]) -> str:
+    """Return in words what a value is, by its preview."""
+    return f"{value['kind']}, {value['bytes']} bytes, sha256 {value['sha256']}"
+
+
+def print_value(value: Mapping[str, Any], cut: str) -> None:
+    """Print the preview of a value line by line; say `cut` if the value goes on."""
+    for line in value["shown"].split("\n") if value["shown"] else ():
+        write(printable(line))
+    if value["cut"]:
+        talk(cut)

@@ -6,7 +6,7 @@ import pytest
 import typer
 from msgspec.structs import replace
 
-from reconsume.sidecar.cli.acls import Step, make_plan, principals_of
+from reconsume.sidecar.cli.acls import Needed, Step, make_plan, principals_of
 from reconsume.sidecar.cli.exports import kafka_acls_commands
 from reconsume.sidecar.kafka.admin.changes import Rule
 from reconsume.topics.acls import GroupShape, Operation, Permission, Resource, User, permissions_of
@@ -18,7 +18,7 @@ EVENTS = Rule(ME, Resource.TOPIC, "billing-RETRY-EVENTS", "literal", "READ")
 
 
 def events_step(rules: tuple[Rule, ...]) -> Step:
-    steps = make_plan(GROUP, {User.SPARK: ME}, rules)
+    steps = make_plan(Needed(GROUP, {User.SPARK: ME}), rules)
     return next(step for step in steps if step.right.name == EVENTS.name)
 
 
@@ -55,7 +55,7 @@ def test_describe_comes_with_read_but_not_the_other_way_round() -> None:
     ui = {User.UI: "User:u"}
     read = Rule("User:u", Resource.GROUP, "billing-RETRY", "literal", "READ")
     held = Permission(Resource.GROUP, "billing-RETRY", Operation.DESCRIBE)
-    (step,) = [step for step in make_plan(GROUP, ui, [read]) if step.right == held]
+    (step,) = [step for step in make_plan(Needed(GROUP, ui), [read]) if step.right == held]
     assert step.action == "ok"
 
 
@@ -65,7 +65,7 @@ def test_two_roles_of_one_principal_are_no_extra_to_each_other() -> None:
         for role in (User.SIDECAR, User.UI)
         for right in permissions_of(role, GROUP)
     ]
-    steps = make_plan(GROUP, {User.SIDECAR: "User:one", User.UI: "User:one"}, rules)
+    steps = make_plan(Needed(GROUP, {User.SIDECAR: "User:one", User.UI: "User:one"}), rules)
     assert {step.action for step in steps} == {"ok"}
 
 
