@@ -18,7 +18,7 @@ from reconsume.sidecar.hints import absent, hint
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.kafka.admin.descriptions import ConsumerGroup, Member
 from reconsume.sidecar.kafka.client_config import client_id_of, teller_config
-from reconsume.sidecar.kafka.clients import give_back, take_client
+from reconsume.sidecar.kafka.clients import return_client, take_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, FIRST_ANSWER_SECONDS
 from reconsume.sidecar.kafka.policy_topic import messages_from
 from reconsume.topics.names import Names
@@ -113,8 +113,8 @@ def members_of(instance: str, groups: Mapping[str, ConsumerGroup]) -> list[tuple
 
 
 class RecordWriter:
-    """Writes a few records and waits until they are written. It is a context manager, whose end gives its client back
-    (`one_operation`)."""
+    """Writes a few records and waits until they are written. It is a context manager, whose end returns its client
+    (`return_client`)."""
 
     def __init__(self, cluster: Cluster, within: float = ANSWER_SECONDS) -> None:
         """`within`: the seconds in which a record must be written."""
@@ -135,7 +135,7 @@ class RecordWriter:
 
     def __exit__(self, kind: object, *_: object) -> None:
         # Whoever keeps an error keeps the frames in which the client was used: so it is closed, and not only dropped.
-        give_back(self._producer, self._config, is_usable=self._is_usable and kind is None)
+        return_client(self._producer, self._config, is_usable=self._is_usable and kind is None)
 
     def send(self, topic: str, key: bytes, value: bytes | None, partition: int = PARTITION) -> None:
         """Send a record; None deletes the key. `confirm` says whether it was written."""

@@ -7,9 +7,9 @@ end none of them (contract 14.2). At run time such a thread tries without end (`
 
 *One operation.* A command, a call of the API or a form of the dashboard reads and writes Kafka a dozen times, and each
 client has five threads, a dozen descriptors and a login of its own. So within `one_operation`, a context of one thread,
-a client that is given back is kept for the next request for one of the same class and properties; the end of the
-operation closes them all. Code that needs a client for a short time calls `take_client` and `give_back`, whether or not
-an operation is in progress. Clients are not kept for longer: what a client knows of a topic is out of date once the
+a client that is returned is kept for the next request for one of the same class and properties; the end of the
+operation closes them all. Code that needs a client for a short time calls `take_client` and `return_client`, whether or
+not an operation is in progress. Clients are not kept for longer: what a client knows of a topic is out of date once the
 topic is recreated.
 
 *Newer credentials.* A running client takes a changed password. Any other change (certificates, a client's secret) needs
@@ -53,7 +53,7 @@ def make_client(client_class: Callable[[dict[str, Any]], C], config: Mapping[str
 
 
 class _Operation(threading.local):
-    """The operation of a thread. `idle`: clients that were given back, by class and properties; None: none is under
+    """The operation of a thread. `idle`: clients that were returned, by class and properties; None: none is under
     way."""
 
     idle: dict[object, Any] | None = None
@@ -64,7 +64,7 @@ _OPERATION = _Operation()
 
 @contextmanager
 def one_operation() -> Iterator[None]:
-    """Keep the clients that this thread gives back for its next ones, and close them at the end. Within another
+    """Keep the clients that this thread returns for its next ones, and close them at the end. Within another
     operation it changes nothing."""
     if _OPERATION.idle is not None:
         yield
@@ -79,13 +79,13 @@ def one_operation() -> Iterator[None]:
 
 
 def take_client(client_class: Callable[[dict[str, Any]], C], config: Mapping[str, object]) -> C:
-    """Return a consumer or producer that this operation has given back, or a new one. Raises as `make_client` does."""
+    """Return a consumer or producer that this operation has returned, or a new one. Raises as `make_client` does."""
     idle = _OPERATION.idle or {}
     client: C | None = idle.pop(_kind_of(client_class, config), None)
     return make_client(client_class, config) if client is None else client
 
 
-def give_back(client: Consumer | Producer, config: Mapping[str, object], *, is_usable: bool = True) -> None:
+def return_client(client: Consumer | Producer, config: Mapping[str, object], *, is_usable: bool = True) -> None:
     """Keep a client that was taken with these properties for this operation. Otherwise, or unless it is usable, close
     it."""
     idle, kind = _OPERATION.idle, _kind_of(type(client), config)

@@ -51,7 +51,7 @@ from reconsume.sidecar.errors import BrokerError
 from reconsume.sidecar.kafka.admin.cluster import DeniedError
 from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 from reconsume.sidecar.kafka.client_config import reader_config, whole_fetches
-from reconsume.sidecar.kafka.clients import give_back, take_client
+from reconsume.sidecar.kafka.clients import return_client, take_client
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS, CONNECTION, LEADER, passing, retry_transient
 from reconsume.sidecar.printable import plural
 
@@ -172,7 +172,7 @@ def partition_of(message: Message) -> PartitionName:
 
 
 class ScanClient:
-    """A consumer for scans, one after another. A context manager: its end gives the consumer back (`one_operation`).
+    """A consumer for scans, one after another. A context manager: its end returns the consumer (`return_client`).
 
     Raises KafkaException if the client cannot be made.
     """
@@ -210,8 +210,8 @@ class ScanClient:
         self.close(is_usable=kind is None)
 
     def close(self, *, is_usable: bool = True) -> None:
-        """Give the consumer back. `is_usable`: False after an error."""
-        give_back(self.consumer, self._config, is_usable=is_usable)
+        """Return the consumer (`return_client`). `is_usable`: False after an error."""
+        return_client(self.consumer, self._config, is_usable=is_usable)
 
     def widen(self) -> None:
         """Read on with a consumer of whole fetches."""
@@ -219,7 +219,7 @@ class ScanClient:
         self._config = whole_fetches(little)
         self.consumer = take_client(Consumer, self._config)
         self.reads_little = False
-        give_back(small, little)
+        return_client(small, little)
 
     def scan(
         self,

@@ -38,7 +38,7 @@ from reconsume.sidecar.kafka.admin.descriptions import (
     topic_of,
 )
 from reconsume.sidecar.kafka.client_config import reader_config
-from reconsume.sidecar.kafka.clients import give_back, make_client, take_client
+from reconsume.sidecar.kafka.clients import make_client, return_client, take_client
 from reconsume.sidecar.kafka.errors import (
     ANSWER_SECONDS,
     COORDINATOR,
@@ -371,7 +371,7 @@ class Cluster(Connection):
 class CommittedOffsets:
     """A client that asks for the offsets of one consumer group, any number of times. Used by one thread at a time.
 
-    A context manager, whose end gives the client back (`one_operation`). `stable`: wait for commits that are under
+    A context manager, whose end returns the client (`return_client`). `stable`: wait for commits that are under
     way, for STABLE_SECONDS.
     """
 
@@ -406,5 +406,5 @@ class CommittedOffsets:
         return {source: decode(source, one.offset, one.metadata) for source, one in sources}
 
     def close(self, *, is_usable: bool = True) -> None:
-        """Give the client back. `is_usable`: False after an error."""
-        give_back(self._consumer, self._config, is_usable=is_usable)
+        """Return the client (`return_client`). `is_usable`: False after an error."""
+        return_client(self._consumer, self._config, is_usable=is_usable)
