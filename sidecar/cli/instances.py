@@ -44,13 +44,13 @@ def instances(options: Options) -> None:
     from reconsume.sidecar.group_policy.agreement import group_settings
     from reconsume.sidecar.group_policy.control_log import ControlLog
     from reconsume.sidecar.kafka.admin.cluster import Cluster
-    from reconsume.sidecar.ui.progress import Progress
+    from reconsume.sidecar.ui.progress import read_lags
 
     settings = settings_for_kafka(options)
     cluster, names = Cluster(settings.kafka, "reconsume-instances"), settings.names
     state, now_ms = ControlLog(cluster, names).read(), wall()
     groups = cluster.groups((names.group, names.retry_group))
-    lags = Progress(cluster, group_settings(settings, state, now_ms).settings).lags()
+    lags = read_lags(cluster, group_settings(settings, state, now_ms).settings)
     if lags.unseen:
         talk(f"not for this user to see, so not in the lag: {', '.join(lags.unseen)}")
     rows = list(rows_of(state, groups, lags, settings, now_ms))

@@ -27,7 +27,7 @@ from reconsume.sidecar.printable import noun_of, plural
 from reconsume.sidecar.settings import Settings
 from reconsume.sidecar.settings.group_policy import flow, policy_values
 from reconsume.sidecar.settings.policy import failure_end
-from reconsume.sidecar.ui.progress import Lags, Progress
+from reconsume.sidecar.ui.progress import Lags, read_lags
 from reconsume.sidecar.view.journey import Journey, read_journey
 from reconsume.topics.agreement import SILENT_AFTER, LiveSettings
 from reconsume.topics.durations import render_duration
@@ -120,7 +120,6 @@ class Queries:
         self.settings, self.policy, self._share = settings, policy, share
         self.cluster = Cluster(settings.kafka)
         self.letters = DeadLetters(self.cluster, policy)
-        self._progress = Progress(self.cluster, settings)
         self._log = ControlLog(self.cluster, settings.names)
         self.hold_store = HoldStore(self.cluster, settings.names)
 
@@ -154,7 +153,7 @@ class Queries:
 
     def lags(self) -> Lags:
         """Return the progress of the group's two consumer groups."""
-        return self._progress.lags()
+        return read_lags(self.cluster, self.settings)
 
     def rules(self) -> Rules:
         """Return the policy and the history of its changes."""
