@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -31,7 +32,7 @@ from tests.support.sidecar.policy import write
 from tests.support.sidecar.running_api import Answer, Client, Operation, serving
 
 C = TypeVar("C")
-HOLDING: Any = None
+HOLDING: Any = SimpleNamespace(status=dict)
 """What `GET` is answered by, which nobody calls here."""
 HOUR = 3_600_000
 SECONDS = 30.0
