@@ -107,8 +107,11 @@ def test_a_dead_letter_comes_back_with_a_new_life_and_is_committed(stage: Stage)
     }
     all_once(stage, "plain")
     code, rows, told = dlq(stage.group, stage.folder, *only, "--yes")
-    assert (code, "none of them can be redriven" in told) == (0, True)
+    # It reads on where the last one ended: whether any of the first twenty is behind that place is the letters' order.
+    nothing = "none of them can be redriven" if rows else "there are no such dead letters"
+    assert (code, nothing in told) == (0, True), told
     assert {row["action"] for row in rows} <= {"redriven before"}
+    all_once(stage, "plain")
 
 
 CUTS = {
