@@ -56,22 +56,15 @@ def test_a_far_off_head_parks_its_partition_and_is_fetched_again_a_little_early(
 
 def test_each_parked_partition_goes_on_at_its_own_time() -> None:
     rig = on_level(waiting(5, source=TEN))
-    rig.whole = False  # 720 000 looks, at which nothing happens
     minute = Partition("billing-RETRY-1m", 0)
     for source in (HOURS, minute):
         rig.assign(source)
         rig.take(waiting(5, source=source))
-    resumed = [
-        next(ms for ms in range(0, until, 10) if _resumes(rig, source, ms))
-        for source, until in ((TEN, 11_000), (minute, 61_000), (HOURS, 7_201_000))
-    ]
-    assert resumed == [10_000 - RESUME_EARLY_MS, 60_000 - RESUME_EARLY_MS, 7_200_000 - RESUME_EARLY_MS]
-
-
-def _resumes(rig: Rig, source: Partition, ms: int) -> bool:
-    """Whether a partition is resumed by then, `ms` after the beginning."""
-    rig.run(max(0, ms - rig.now.steady_ms))
-    return ("resume", source, 5, 1) in rig.fetches
+    for source, delay in ((TEN, 10_000), (minute, 60_000), (HOURS, 7_200_000)):
+        rig.run(delay - RESUME_EARLY_MS - 10 - rig.now.steady_ms)
+        assert ("resume", source, 5, 1) not in rig.fetches
+        rig.run(10)
+        assert ("resume", source, 5, 1) in rig.fetches
 
 
 def test_each_pause_of_a_partition_has_a_seek_count_of_its_own() -> None:
@@ -372,14 +365,6 @@ def beyond_a_hung_record(rig: Rig, last: int, step: int = 1_024) -> None:
             rig.answer(place=1)
 
 
-def test_a_partition_goes_on_at_any_distance() -> None:
-    rig = Rig(concurrency=2_000, room=1 << 30)
-    beyond_a_hung_record(rig, FAR)
-    progress = rig.settle()[-1].commits[ORDERS].progress
-    assert (progress.next, OffsetRanges.of(progress.done).ranges) == (0, ((1, FAR),))
-    assert rig.fetches == []
-
-
 @pytest.mark.long  # test_progress.py has the bound in every run
 def test_many_open_records_far_apart_stop_a_partition_before_its_progress_is_too_long() -> None:
     """Given every hundredth record without an answer, then the partition stands, and its progress can be written."""
@@ -418,11 +403,13 @@ def test_a_new_owner_reads_what_is_open_and_goes_on_behind_it() -> None:
     assert rig.settle()[-1].commits[ORDERS].progress == Progress(3 * FAR + 2)
 
 
-def test_after_a_stop_only_what_was_let_go_is_read_again() -> None:
+def test_a_partition_goes_on_at_any_distance_and_after_a_stop_only_what_was_let_go_is_read_again() -> None:
     """Given a postponed record far below done ones, when the partition was stopped, then it reads one record."""
     rig = Rig(concurrency=2_000, room=1 << 30)
     beyond_a_hung_record(rig, FAR)
-    rig.settle()
+    progress = rig.settle()[-1].commits[ORDERS].progress
+    assert (progress.next, OffsetRanges.of(progress.done).ranges) == (0, ((1, FAR),))
+    assert rig.fetches == []
     rig.answer(Throttled(3_600_000))
     rig.take_offsets([FAR])
     rig.answer(Failed("http-500"))

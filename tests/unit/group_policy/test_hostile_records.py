@@ -64,7 +64,7 @@ def test_holds_have_an_end_within_a_week_and_decisions_a_way_and_both_are_bounde
 def test_a_flood_of_good_ones_is_bounded_too() -> None:
     state, now = ControlState(OF_INSTANCE), wall()
     hold, decision = (msgspec.json.encode(forged(kind)) for kind in (b"hold/", b"decision/"))
-    for number in range(10_000):
+    for number in range(3 * MOST_DECISIONS):
         for key, value in ((b"hold/h%d" % number, hold), (b"decision/d%d" % number, decision)):
             state.apply(control_record(key, value, number, now), now)
     assert (len(state.holds.in_force(now).records), len(state.decisions)) == (MOST_HOLDS, MOST_DECISIONS)

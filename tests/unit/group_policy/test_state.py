@@ -86,6 +86,7 @@ def test_the_number_of_instances_and_their_bytes_are_bounded_and_the_oldest_go()
     many, large = ControlState(), ControlState()
     for number in range(MOST_INSTANCES + 10):
         applied(many, beat(f"x{number}"))
+    for number in range(200):
         applied(large, beat(f"x{number % 100}"), size=LARGE)
     assert len(many.beats.known()) == MOST_INSTANCES
     assert len(large.beats.known()) == MOST_BYTES // LARGE
