@@ -149,18 +149,18 @@ class CopyReads:
         self.requested[entry.offset] = entry.identity
         self._ties.reads.fetch(self._owned.source, self._owned.main.epoch, entry.offset)
 
-    def read_ahead(self, asked: Sequence[WaitingEntry], most_bytes: int, now: Now) -> None:
+    def read_ahead(self, requested_heads: Sequence[WaitingEntry], most_bytes: int, now: Now) -> None:
         """Have the records read ahead that go after these heads, which were requested just now.
 
         `most_bytes`: of the queue's records that may be in memory.
         """
         ledger, most_bytes, count = self._owned.ledger, most_bytes // AHEAD_SHARE, self.count_out()
         if ledger.heads.wait_for_room:
-            self._heads_ahead -= len(asked)
+            self._heads_ahead -= len(requested_heads)
             if self._heads_ahead <= 0:
                 self._heads_ahead = self._read_first(ledger.heads.next_heads(MOST_AHEAD), most_bytes, now) // 2
             return
-        for head in asked:
+        for head in requested_heads:
             line = ledger.lines.by_key[head.key]
             if head.attempt.times:  # as long as it fails nothing follows, and what was read ahead may be pushed out
                 line.ahead = 0

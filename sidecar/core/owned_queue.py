@@ -430,15 +430,15 @@ class OwnedQueue:
         bytes_out = queue.throughput.load + copy_reads.coming_bytes()  # what was requested takes its room too
         # From there on none could be marked as done. All before it go first, else they would hop instead, forever.
         reach = queue.offsets.first + copy_reads.spans.delivered
-        asked = list[WaitingEntry]()
+        requested_heads = list[WaitingEntry]()
         while copy_reads.has_room() and (bytes_out < most_bytes or not copy_reads.count_out()):
             if (entry := self.ledger.ask(under_way, is_held, reach)) is None:
                 break
             copy_reads.request_copy(entry)
-            asked.append(entry)
+            requested_heads.append(entry)
             bytes_out += entry.weight
-        if asked:
-            copy_reads.read_ahead(asked, most_bytes, now)
+        if requested_heads:
+            copy_reads.read_ahead(requested_heads, most_bytes, now)
         if (far := self.ledger.heads.nearest_far()) >= 0:
             copy_reads.hops.out_of_reach = far
 

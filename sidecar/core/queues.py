@@ -20,8 +20,8 @@ about. Who owns a main partition owns the queue partition of the same number.
    rates and pace as any record does. It is delivered with the count 1.
 6. *The response.* After a success, one transaction has the event and the done mark of 40. The ledger forgets 7, and 9
    is the head: it goes through 4 and 5 at once, and what is behind it is read ahead (`copy_reads.py`). After a failure,
-   7 goes through 1 and 3 again, with the next wait: the new copy is at 42, and 40 is done with it. 9 waits on. After the
-   last failure 7 is a dead letter, and 9 is the head; or 7 is parked (contract 5.6), and waits for an operator.
+   7 goes through 1 and 3 again, with the next wait: the new copy is at 42, and 40 is done with it. 9 waits on. After
+   the last failure 7 is a dead letter, and 9 is the head; or 7 is parked (contract 5.6), and waits for an operator.
 7. *The next one.* Once 9 has ended, nothing of k1 waits. A record of k1 at 12 is delivered from main as ever.
 
 A copy that a former owner, or a redrive, has written comes by `read` instead of 1 to 3. What is read and not delivered

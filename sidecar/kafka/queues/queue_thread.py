@@ -27,8 +27,8 @@ last transactions of a dead owner end meanwhile, and later ones are refused by t
 *Missing.* In a group without a ladder one answer is enough, and as long as no queue exists there is no client. A queue
 without which the lane went on, and that exists later, has the process restart in place; the start opens it.
 
-*Single records* are read by their offsets: those that the lane fetches, and ahead of that those that it will fetch next,
-into a cache. A fetch of what is in the cache is answered at once.
+*Single records* are read by their offsets: those that the lane fetches, and, into a cache, those that it fetches next.
+A fetch of what is in the cache is answered at once.
 
 *What the lane knows.* The lane takes in its own copies without having them read back, and tells up to where it knows a
 queue (`known`). The reader passes what lies below without a look at the headers.
