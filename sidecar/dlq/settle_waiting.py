@@ -33,6 +33,7 @@ from reconsume.sidecar.core.record import Partition, Record
 from reconsume.sidecar.dlq.dead_letters import DeadLetters
 from reconsume.sidecar.dlq.settle_request import NOTHING_WRITTEN, ONE_COLUMNS, NotWaitingError, Settled, SettleRequest
 from reconsume.sidecar.errors import BrokerError, ContractError, LetterError
+from reconsume.sidecar.group_policy.control_log import ControlLog
 from reconsume.sidecar.group_policy.decisions import DecisionState, DecisionStatus, DecisionStore
 from reconsume.sidecar.group_policy.state import HoldsInForce
 from reconsume.sidecar.hints import hint
@@ -148,7 +149,7 @@ class WaitingSearch:
         topics, kinds = self._topics()
         self.remarks += [f"warning: {text}" for text in [unled_text(topics.values(), self._may_have)] if text]
         if self._request.how == RETRY_NOW:
-            self._holds = DecisionStore(self._there.cluster, self._there.names).read().holds.in_force(wall())
+            self._holds = ControlLog(self._there.cluster, self._there.names).read().holds.in_force(wall())
         self._find_partitions(topics, kinds)
         spans = {name: one.span for name, one in self.partitions.items() if one.span.begin < one.span.end}
         resets, bad, superseded = read_present_resets(self._there.cluster, self._there.names), 0, 0
@@ -430,11 +431,9 @@ class SettleWaiting:
 
     def _looks(self, stop: threading.Event, deadline: float | None) -> Iterator[DecisionStatus]:
         """Yield how far the decision is, every LOOK_EVERY_S, and delete it once it is finished."""
-        state = None
         while not stop.is_set() and (deadline is None or time.monotonic() < deadline):
             with suppress(BrokerError):  # it is carried out all the same, and the next look may be answered
-                state = state or self._store.read()
-                self.status = self._store.follow(self.decision, state, self._written)
+                self.status = self._store.follow(self.decision, self._written)
                 yield self.status
                 if self.status.state is DecisionState.FINISHED:
                     self._store.delete(self.decision)

@@ -110,6 +110,8 @@ class DecisionStore:
     def __init__(self, cluster: Cluster, names: Names) -> None:
         self._log = ControlLog(cluster, names)
         self._notes = NotesLog(cluster, names, DONE_KEY)
+        self._followed: ControlState | None = None
+        """What the control log said when a decision was followed last."""
 
     def expect_owner(self) -> None:
         """Raise ContractError if no sidecar may own what waits, or the policy topic cannot have the owners' notes."""
@@ -117,10 +119,6 @@ class DecisionStore:
         gated = [name_of(query) for query in live_queries(self._log.read(), wall()) if is_gated(query)]
         if gated:
             raise ContractError(f'the Spark job "{gated[0]}" owns the waiting records, and settles none of them')
-
-    def read(self) -> ControlState:
-        """Return what the control log says."""
-        return self._log.read()
 
     def write(self, record: DecisionRecord) -> str:
         """Write a decision, and return its id. Raises ContractError if nobody would carry it out."""
@@ -152,17 +150,20 @@ class DecisionStore:
 
     def status(self, ident: str) -> DecisionStatus:
         """Return how far a decision is. Raises RecordError if it is not known."""
-        status = self.follow(ident, self._log.read(), None)
+        status = self.follow(ident)
         if status.record is None and not status.partitions:
             raise RecordError(f"there is no decision {printable(ident[:64])}, or it ended more than a week ago")
         return status
 
-    def follow(self, ident: str, state: ControlState, written: DecisionRecord | None) -> DecisionStatus:
-        """Return how far a decision is. `state`: what the control log says; it is read on. `written`: what its writer
-        wrote, if that is known."""
-        self._log.read_on(state)
+    def follow(self, ident: str, written: DecisionRecord | None = None) -> DecisionStatus:
+        """Return how far a decision is. Only what is new since the last call is read. `written`: what its writer wrote,
+        if that is known."""
+        if self._followed is None:
+            self._followed = self._log.read()
+        else:
+            self._log.read_on(self._followed)
         self._notes.read_on()
-        return self._status(ident, state, written)
+        return self._status(ident, self._followed, written)
 
     def open_decisions(self) -> list[DecisionStatus]:
         """Return how far each open decision is."""
