@@ -21,7 +21,7 @@ from reconsume.sidecar.group_policy.state import ControlState
 from reconsume.sidecar.kafka.admin.cluster import Cluster
 from reconsume.sidecar.settings import load
 from reconsume.sidecar.settings.model import Settings
-from reconsume.sidecar.ui.progress import Progress
+from reconsume.sidecar.ui.progress import read_lags
 from reconsume.spark.consumer.brokers import Lookup
 from reconsume.spark.consumer.claim import Claim
 from reconsume.topics.acls import GroupShape
@@ -130,7 +130,7 @@ def test_a_query_is_a_row_of_the_instances_with_the_lag_of_what_it_reads(
 ) -> None:
     produce(topics.bootstrap, topics.main, [Out(b"v", partition=0)] * 5)
     done(topics, 2)
-    lags = Progress(cluster, settings).lags()
+    lags = read_lags(cluster, settings)
     [row] = rows_of(state_of(settings), {}, lags, settings, now())
     shown = {name: row[name] for name in ("instance", "state", "topics", "mode", "lag")}
     assert shown == {"instance": "spark/ship", "state": "live", "topics": [topics.main], "mode": "spark", "lag": 3}
