@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import typer
-
-from reconsume.sidecar.cli import app
+from reconsume.sidecar.cli import command_tree
 
 
 def parsed(words: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """The command's name, such as `topics apply`, and its options. Raises typer's errors for wrong usage."""
-    command: Any = typer.main.get_command(app)
+    command = command_tree()
     context: Any = command.make_context("reconsume", list(words))
     names: list[str] = []
     while hasattr(command, "resolve_command"):

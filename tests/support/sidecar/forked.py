@@ -116,10 +116,11 @@ class Nursery:
 
 def serve() -> list[str]:
     """Carry out orders until there are no more; in a fork return the words of its command line."""
-    import reconsume.sidecar.cli
     import reconsume.sidecar.dlq.redriver
     import reconsume.sidecar.runtime.run  # noqa: F401 - the forks have them
+    from tests.support.sidecar.command_lines import parsed
 
+    parsed(["run", "--utc"])  # the forks have the commands too, and what typer imports for the first option
     assert threading.active_count() == 1, "threads do not survive a fork"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the test run's
     codes: dict[int, int | None] = {}
