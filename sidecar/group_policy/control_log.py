@@ -93,14 +93,12 @@ class ControlLog:
         records: Mapping[bytes, bytes | None],
         otherwise: str = "nothing is known to be written",
         partition: int = PARTITION,
-        within: float = ANSWER_SECONDS,
     ) -> dict[bytes, int]:
         """Write records, by key; None deletes one. Return the offset of each.
 
-        Raises BrokerError, with the sentence `otherwise`, unless every in-sync replica has all of them in `within`
-        seconds.
+        Raises BrokerError, with the sentence `otherwise`, unless every in-sync replica has all of them.
         """
-        with RecordWriter(self.cluster, within) as writer:
+        with RecordWriter(self.cluster) as writer:
             for key, value in records.items():
                 writer.send(self.names.policy, key, value, partition)
             return writer.confirm(otherwise)
@@ -116,12 +114,10 @@ class RecordWriter:
     """Writes a few records and waits until they are written. It is a context manager, whose end returns its client
     (`return_client`)."""
 
-    def __init__(self, cluster: Cluster, within: float = ANSWER_SECONDS) -> None:
-        """`within`: the seconds in which a record must be written."""
-        self._within = within
+    def __init__(self, cluster: Cluster) -> None:
         self._config = {
             **teller_config(cluster.kafka, cluster.client_id),
-            "message.timeout.ms": int(within * 1000),
+            "message.timeout.ms": int(ANSWER_SECONDS * 1000),
             "log_level": 0,
             "queue.buffering.max.messages": MOST_UNSENT,
         }
@@ -134,8 +130,15 @@ class RecordWriter:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
+        self._is_usable = self._is_usable and kind is None
+        self.close()
+
+    def close(self) -> None:
+        """Return the client. Nothing that is unwritten is waited for."""
+        if not self._is_usable:
+            self._producer.purge()
         # Whoever keeps an error keeps the frames in which the client was used: so it is closed, and not only dropped.
-        return_client(self._producer, self._config, is_usable=self._is_usable and kind is None)
+        return_client(self._producer, self._config, is_usable=self._is_usable)
 
     def send(self, topic: str, key: bytes, value: bytes | None, partition: int = PARTITION) -> None:
         """Send a record; None deletes the key. `confirm` says whether it was written."""
@@ -148,12 +151,12 @@ class RecordWriter:
 
         self._producer.produce(topic, value, key, partition, on_delivery=landed)
 
-    def confirm(self, otherwise: str) -> dict[bytes, int]:
+    def confirm(self, otherwise: str, within: float = ANSWER_SECONDS + 1) -> dict[bytes, int]:
         """Wait until every in-sync replica has what was sent, and return the offset of each key.
 
-        Raises BrokerError, with the sentence `otherwise`, if a record is not known to be written.
+        Raises BrokerError, with the sentence `otherwise`, if a record is not known to be written in `within` seconds.
         """
-        unsent = self._producer.flush(self._within + 1)
+        unsent = self._producer.flush(within)
         faults, self._faults = self._faults, []
         offsets, self._offsets = self._offsets, {}
         if faults or unsent:

@@ -30,7 +30,7 @@ import msgspec
 from confluent_kafka import KafkaException
 
 from reconsume.sidecar.errors import BrokerError
-from reconsume.sidecar.group_policy.control_log import ControlLog
+from reconsume.sidecar.group_policy.control_log import ControlLog, RecordWriter
 from reconsume.sidecar.group_policy.state import OF_INSTANCE, ControlState
 from reconsume.sidecar.kafka.admin.cluster import Cluster, DeniedError
 from reconsume.sidecar.kafka.errors import ANSWER_SECONDS
@@ -135,8 +135,11 @@ class Claim:
 
     def claim_once(self) -> None:
         """Claim without renewing: the source that is started next takes its place. Raises what `hold` raises."""
-        self._renew()
-        self._ended.set()
+        try:
+            self._renew()
+        finally:
+            self._ended.set()
+            self._drop_log()
 
     def withdraw(self) -> None:
         """Say that the query reads no more, within seconds. Safe to call again."""
@@ -145,10 +148,10 @@ class Claim:
         self._ended.set()
         has_lock = self._lock.acquire(timeout=WITHDRAWN_WITHIN)
         try:
-            log, self._log = self._log, None
-            if log is not None and self._held_at is not None and self._lost is None:
+            if self._log is not None and self._held_at is not None and self._lost is None:
                 with contextlib.suppress(BrokerError, KafkaException):  # then the claim counts until it is old
-                    log.write(*self._heartbeat(ended=True), within=WITHDRAWN_WITHIN)
+                    self._log.write(*self._heartbeat(ended=True), within=WITHDRAWN_WITHIN)
+            self._drop_log()
         finally:
             if has_lock:
                 self._lock.release()
@@ -174,11 +177,16 @@ class Claim:
                     log.write(*self._heartbeat())
                     self._lost = log.in_place_of_last
             except BaseException:
-                self._log = None
+                self._drop_log()
                 raise
             if self._lost is None:
                 self._held_at = time.monotonic()
             self._check_lost()
+
+    def _drop_log(self) -> None:
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
 
     def _who_else(self, log: PolicyLog) -> Reader | None:
         """Return who may not read next to this query, once it had the time to end."""
@@ -226,7 +234,13 @@ class PolicyLog:
 
     def __init__(self, client: Mapping[str, str], names: Names) -> None:
         self._log, self._state = ControlLog(Cluster(client, CLIENT), names), ControlState(OF_INSTANCE)
+        # Kept for as long as the query runs: its end has no time for a new connection.
+        self._writer = RecordWriter(self._log.cluster)
         self._last: Reader | None = None
+
+    def close(self) -> None:
+        """Drop what was not written yet."""
+        self._writer.close()
 
     @property
     def readers(self) -> Readers:
@@ -250,8 +264,8 @@ class PolicyLog:
 
     def write(self, query: QueryTold, record: SubscriptionRecord, within: float = ANSWER_SECONDS) -> None:
         """Write a heartbeat of a query, and read on to it. `within`: seconds. Raises BrokerError."""
-        key = key_of(query)
-        offset = self._log.write({key: render_record(record)}, within=within)[key]
+        self._writer.send(self._log.names.policy, key := key_of(query), render_record(record))
+        offset = self._writer.confirm("the query's heartbeat is not known to be written", within)[key]
         if not query.ended:
             self._log.read_on(self._state, end=offset + 1)
             self._last = reader_of("", record, self._state.written_at)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from reconsume.sidecar.group_policy import control_log
 from reconsume.spark.consumer.claim import Claim, NoPolicyTopicError, PolicyLog, RetriesOwnedError
 from reconsume.topics.names import Kind
 from reconsume.topics.ownership import OWNER
@@ -116,6 +117,16 @@ def test_a_claim_is_renewed_and_a_place_that_was_kept_for_a_source_is_taken_by_i
     count = len(dump(group.bootstrap, group.names.policy))
     with pytest.raises(AssertionError):
         until(lambda: len(dump(group.bootstrap, group.names.policy)) > count, 1.0, "it is renewed still")
+
+
+def test_the_end_of_a_query_waits_for_no_new_connection(claims: Claims, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two seconds that an end has are too few for one on a machine that is overloaded: others waited a minute."""
+    one = claims("one")
+    one.hold()
+    with monkeypatch.context() as nothing_new:
+        nothing_new.setattr(control_log, "take_client", lambda *_: pytest.fail("a client was made"))
+        one.withdraw()
+    claims("two").hold()
 
 
 HOLDER = """
