@@ -449,7 +449,8 @@ class Lane:
             # Else nothing waits for room, or nothing has made any.
             if partition.closing or (partition.paused is not None and partition.throughput.load < load):
                 self._room_was_made(partition, now)
-        self._go_on(now)
+        if not self._dispatcher.in_round:
+            self.go_on(now)
 
     def answered_in_bulk(self, now: Now) -> None:
         """Process the main records that one batch response has accepted (called by the dispatcher), and continue.
@@ -476,7 +477,7 @@ class Lane:
                 if partition.commit.by_ms == NEVER:
                     self.machines.commits.soon(partition)
             self._room_was_made(partition, now)
-        self._go_on(now)
+        self.go_on(now)
 
     def _finish(self, partition: PartitionState, record: Record, *, is_covered: bool = False) -> None:
         """End the way of a record. `is_covered`: the progress that is in Kafka has it already."""
@@ -582,8 +583,8 @@ class Lane:
         self._start_commit(now)
         self.machines.agenda.set_time(PACE, self._dispatcher.look_for_hangs(now))
 
-    def _go_on(self, now: Now) -> None:
-        """The same after an answer, of which most lead to nothing but the next delivery."""
+    def go_on(self, now: Now) -> None:
+        """Do the same after answers (called by the dispatcher), of which most lead to nothing but the next delivery."""
         if self.resets.has_orders:
             self.resets.turn(now)
         if (queues := self.decisions.queues) is not None:

@@ -84,7 +84,7 @@ class Dispatcher:
     """Send the ready records of all lanes, with at most `pace.limit` deliveries in flight together.
 
     `unit`: how many records one request has at most. Invariants: `in_flight` is at least 0, and not less than what the
-    flows have in flight; outcomes of a batch are being passed on only inside `answer_together`.
+    flows have in flight; outcomes are being passed on only inside `answer_together`, or `answer_round`.
     """
 
     def __init__(self, pace: Pace, unit: int = 1, limits: DeliveryLimits | None = None) -> None:
@@ -101,6 +101,8 @@ class Dispatcher:
         """The partitions whose records go one at a time, before all others."""
         self.gathering = False
         """Whether the outcomes of a batch are being passed on."""
+        self.in_round = False
+        """Whether responses that came together are being passed on, after which the next deliveries start."""
         self.auto: AutoConcurrency | None = None
         """The number in flight that follows the service; None if a number is set."""
         self.doubts = 0
@@ -296,11 +298,24 @@ class Dispatcher:
         for ready in tuple(self._turns.lanes):  # each may dispatch, which changes their order
             ready.lane.answered_in_bulk(now)
 
+    def answer_round(self, tell: Callable[[], None], now: Callable[[], Now]) -> None:
+        """Pass on responses that came together by `tell`, in their order: the next deliveries start after the last one.
+
+        To fill each slot on its own would cost more than all that an answer means for its record.
+        """
+        self.in_round = True
+        try:
+            tell()
+        finally:
+            self.in_round = False
+        for ready in tuple(self._turns.lanes):
+            ready.lane.go_on(now())
+
     # --- deliveries begin ---------------------------------------------------------------------------------------------
 
     def dispatch(self, now: Now) -> None:
         """Send what may go: all slots are taken then, or no flow may take another one."""
-        if self.gathering or self.closed or self.doubts:
+        if self.gathering or self.in_round or self.closed or self.doubts:
             return
         turns, file, limit = self._turns, self.single_file, self.pace.limit
         self._most = self.in_flight + self.limits.room(now) if self.limits.active else NEVER
@@ -385,7 +400,7 @@ class Dispatcher:
                 f"{self.in_flight} deliveries are in flight": self.in_flight >= 0,
                 f"what the flows have in flight, {out}, has its slot": out <= self.in_flight,
                 f"{self.doubts} lanes are in doubt": self.doubts >= 0,
-                "no batch is being answered between two calls": not self.gathering,
+                "nothing is being answered between two calls": not (self.gathering or self.in_round),
             }
         )
         for machine in (self._turns, self.single_file, self.pace, self.limits, self.refusals, self.auto):

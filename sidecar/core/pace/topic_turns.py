@@ -69,6 +69,9 @@ class LaneQueue(Protocol):
     def answered_in_bulk(self, now: Now) -> None:
         """Continue, now that all outcomes of a batch were passed on."""
 
+    def go_on(self, now: Now) -> None:
+        """Do what follows from the answers that were passed on."""
+
 
 class TopicFlows:
     """The flows of one topic, or what a main topic with limits of its own has in it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -212,8 +212,8 @@ class Push:
         Then a close right behind the answer is seen. The wait is free, because they are passed on together.
         """
         if len(self._connections.all) < PATIENT_FROM:
-            self._free(connection, delivery, judged)
-            delivery[1](delivery[0], judged, self.clock())
+            self._end_requests([(connection, delivery, judged)])
+            self._reply(delivery, judged)
             return
         if not self._answers:
             self._loop.call_soon(self._loop.call_soon, self._pass_on)
@@ -221,14 +221,31 @@ class Push:
 
     def _pass_on(self) -> None:
         answers, self._answers = self._answers, []
-        for connection, delivery, judged in answers:
-            self._free(connection, delivery, judged)
-            delivery[1](delivery[0], judged, self.clock())
+        self._end_requests(answers)
 
-    def _free(self, connection: Connection, delivery: Delivery, judged: Judged) -> None:
-        """Give the connection another request, or keep it idle. The reply comes after this and may use it."""
-        now, connections = self._loop.time(), self._connections
-        self._measure(connection, delivery[0], judged, now)
+        def reply_to_all() -> None:
+            for _, delivery, judged in answers:
+                self._reply(delivery, judged)
+
+        if self.responses.meter is None:
+            reply_to_all()
+        else:
+            self.responses.meter.answer_round(reply_to_all, self.clock)
+
+    def _end_requests(self, answers: Sequence[tuple[Connection, Delivery, Judged]]) -> None:
+        """Measure requests that were answered, then give their connections others, or keep them idle.
+
+        The replies come after this and may use them. Until all are measured, all of them count as in flight.
+        """
+        now = self._loop.time()
+        for connection, delivery, judged in answers:
+            self._measure(connection, delivery[0], judged, now)
+        for connection, _, _ in answers:
+            self._free(connection, now)
+
+    def _free(self, connection: Connection, now: float) -> None:
+        """Give a connection another request, or keep it idle."""
+        connections = self._connections
         if connection not in connections.all:  # the service has closed it meanwhile
             return
         if connections.closed or connection in connections.outdated:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from reconsume.sidecar.core.counters import Histogram
 from reconsume.sidecar.core.outcome import COMMITTED
 from reconsume.sidecar.core.pace.refusals import Sent
-from reconsume.sidecar.core.record import Record
+from reconsume.sidecar.core.record import Now, Record
 from reconsume.sidecar.delivery.push.batch_verdicts import Verdicts
 from reconsume.sidecar.delivery.push.odd_verdicts import OddVerdicts
 from reconsume.sidecar.delivery.push.response_reader import Judged
@@ -38,6 +38,9 @@ class ResponseMeter(Protocol):
     def responded(self, kind: Hashable, sent_ms: float, now_ms: float, in_flight: int, outcome: object) -> None:
         """Note a response: the kind of its request, when that was sent and answered (ms of the loop's clock), how many
         were in flight, and what it means."""
+
+    def answer_round(self, tell: Callable[[], None], now: Callable[[], Now]) -> None:
+        """Have `tell` pass on responses that came together; the next deliveries start after the last one."""
 
 
 class NoMemory(dict[bytes, Judged]):

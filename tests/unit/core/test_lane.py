@@ -324,6 +324,41 @@ def test_no_place_is_filled_while_failures_are_told() -> None:
     assert rig.out_offsets() == [3, 4, 5]
 
 
+# --- a round of responses: each counts on its own, and their slots are filled after the last one ---------------------
+
+
+def answer_round(rig: Rig, outcome_of: Callable[[Record], Outcome]) -> None:
+    """Answer all that is out, as responses that came together."""
+    answered, rig.sent = rig.sent, []
+
+    def tell_all() -> None:
+        for sent in answered:
+            sent.reply(sent.record, outcome_of(sent.record), rig.now)
+
+    rig.gate.answer_round(tell_all, lambda: rig.now)
+    rig.check()
+
+
+@pytest.mark.parametrize("outcome", [COMMITTED, FAILED])
+def test_the_slots_of_a_round_are_filled_after_the_last_response(outcome: Outcome) -> None:
+    rig = begun(*range(8), concurrency=3)
+    filled: list[int] = []
+    answer_round(rig, lambda record: filled.append(len(rig.sent)) or outcome)  # type: ignore[func-returns-value]
+    assert filled == [0, 0, 0]
+    assert rig.out_offsets() == [3, 4, 5]
+    assert rig.gate.in_flight == 3
+
+
+def test_failures_of_a_round_with_successes_between_them_begin_no_outage() -> None:
+    """Given an outage after three failures in a row, when every other response of a round fails, then there is none;
+    when all fail, there is one."""
+    rig = begun(*range(24), concurrency=8, failures=3)
+    answer_round(rig, lambda record: FAILED if record.offset % 2 else COMMITTED)
+    assert rig.gate.pace.state is State.OPEN
+    answer_round(rig, lambda _record: FAILED)
+    assert rig.gate.pace.state is State.OUTAGE
+
+
 def test_a_probe_that_goes_when_all_is_told_is_looked_after() -> None:
     """Given an outage with nothing ready, when what was out comes back, then one of it goes, and is not waited for
     for ever."""
