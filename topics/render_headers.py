@@ -29,6 +29,7 @@ from reconsume.topics.retry_headers import (
     RETRY_TOPIC,
     Headers,
     RetryState,
+    capped,
 )
 from reconsume.topics.retry_order import (
     BEHIND,
@@ -85,7 +86,7 @@ def _name(header: str, name: str) -> tuple[str, bytes]:
 
 @functools.lru_cache(maxsize=256)
 def _count(header: str, count: int) -> tuple[str, bytes]:
-    return header, b"%d" % min(count, LARGEST_COUNT)
+    return header, b"%d" % capped(count)
 
 
 @functools.lru_cache(maxsize=256)  # a service fails often, and in few ways
@@ -101,12 +102,12 @@ def as_read(retry_state: RetryState) -> RetryState:
         return retry_state if known else replace(retry_state, last_failed_at=0)
     return replace(
         retry_state,
-        times=min(retry_state.times, LARGEST_COUNT),
-        redrives=min(retry_state.redrives, LARGEST_COUNT),
+        times=capped(retry_state.times),
+        redrives=capped(retry_state.redrives),
         timestamp=max(retry_state.timestamp, 0),
         last_failed_at=retry_state.last_failed_at if known else 0,
-        most_times=min(retry_state.most_times, LARGEST_COUNT),
-        cycle=min(retry_state.cycle, LARGEST_COUNT),
+        most_times=capped(retry_state.most_times),
+        cycle=capped(retry_state.cycle),
     )
 
 
@@ -124,7 +125,7 @@ def _rare_headers(retry_state: RetryState) -> Headers:
     if retry_state.postponed_at:
         rare.append((RETRY_POSTPONED_AT, b"%d" % retry_state.postponed_at))
     if retry_state.most_times:
-        rare.append((RETRY_MOST_TIMES, b"%d" % min(retry_state.most_times, LARGEST_COUNT)))
+        rare.append((RETRY_MOST_TIMES, b"%d" % capped(retry_state.most_times)))
     if retry_state.cycle:
         rare.append(_count(RETRY_CYCLE, retry_state.cycle))
     if retry_state.expires_at:

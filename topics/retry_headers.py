@@ -140,6 +140,11 @@ class BadHeader(msgspec.Struct, frozen=True):
     text: str
 
 
+def capped(count: int) -> int:
+    """Return a count as it is written: at most LARGEST_COUNT."""
+    return count if count <= LARGEST_COUNT else LARGEST_COUNT
+
+
 def parse_retry_headers(headers: Headers, topics: Container[str], latest_due: int) -> RetryState | BadHeader:
     """Return the retry state of a record of our own topics. Never raises.
 

@@ -30,7 +30,7 @@ UNREADABLE = "headers-unreadable"
 """The reason of a dead letter with a header key that is not UTF-8."""
 
 
-class Commit(msgspec.Struct, frozen=True):
+class Commit(msgspec.Struct, frozen=True, gc=False):
     """The record is done. `retry_state` is that of the COMMIT event; None, and no event, if the record never failed or
     in broadcast mode. `by`: the operator who decided it; empty if the service did."""
 
@@ -38,14 +38,14 @@ class Commit(msgspec.Struct, frozen=True):
     by: str = ""
 
 
-class Retry(msgspec.Struct, frozen=True):
+class Retry(msgspec.Struct, frozen=True, gc=False):
     """A copy that waits in the level topic of `level` ms (None: the ready topic)."""
 
     retry_state: RetryState
     level: int | None
 
 
-class DeadLetter(msgspec.Struct, frozen=True):
+class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     """A copy for the DLQ. `retry_state` keeps the number of retries made: 16, not 17. `deliveries` is the count of
     KIP-1191. `by`: the operator who decided it; empty if nobody did."""
 
@@ -56,7 +56,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     by: str = ""
 
 
-class Hop(msgspec.Struct, frozen=True):
+class Hop(msgspec.Struct, frozen=True, gc=False):
     """A copy for the level topic of `level` ms, unchanged and uncounted, because the due time is still ahead.
 
     `level` None: the ready topic, whose reader waits in memory, or in the shortest level where such waits are many.
@@ -67,19 +67,19 @@ class Hop(msgspec.Struct, frozen=True):
     stray: bool = False  # only other instances consume the record's topic; it may be due already
 
 
-class Forward(msgspec.Struct, frozen=True):
+class Forward(msgspec.Struct, frozen=True, gc=False):
     """A copy for the ready topic, uncounted: the record is due, and the service reads that topic itself (relay)."""
 
     retry_state: RetryState
 
 
-class Wait(msgspec.Struct, frozen=True):
+class Wait(msgspec.Struct, frozen=True, gc=False):
     """A wait in memory: nothing is written; the record may be delivered in `ms` milliseconds (0: now)."""
 
     ms: int
 
 
-class Requeue(msgspec.Struct, frozen=True):
+class Requeue(msgspec.Struct, frozen=True, gc=False):
     """A copy whose count stays, and its event: it is parked in its queue (`retry_state.parked`), or the operator `by`
     has decided that it is tried now. Where records do not wait in a queue, it is for the ready topic."""
 
@@ -146,10 +146,11 @@ def retry(
     if before is None:
         first = record.failed_at_ms or now
         topic, stamp = record.source.topic, record.timestamp
-        order = Order(record.offset) if rules.queued else None  # its id names this offset
-        state = RetryState(
-            ident, topic, times, 0, due_at, stamp, first, reason, 0, now, order=order, cycle=record.cycle
-        )
+        state = RetryState(ident, topic, times, 0, due_at, stamp, first, reason, 0, now)
+        if rules.queued:  # its id names this offset
+            state = replace(state, order=Order(record.offset))
+        if record.cycle:
+            state = replace(state, cycle=record.cycle)
     else:
         first = before.first_failed_at or record.failed_at_ms or now
         state = replace(
