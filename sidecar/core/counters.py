@@ -135,6 +135,8 @@ class LaneCounters:
         match decision:
             case Retry(retry_state=retry_state, level=level):
                 self.retries[retry_state.topic, "ready" if level is None else render_duration(level)] += 1
+            case Forward():
+                self.forwarded += 1
             case DeadLetter(retry_state=retry_state, reason=reason, stray=stray):
                 topic = UNKNOWN if stray else retry_state.topic  # a metric label must not hold text from a header
                 key = (topic, reason)
@@ -146,8 +148,6 @@ class LaneCounters:
                 self._strayed(retry_state.topic)
             case Hop():
                 self.hops += 1
-            case Forward():
-                self.forwarded += 1
             case Requeue() | Commit():
                 pass
 

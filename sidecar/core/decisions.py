@@ -11,10 +11,7 @@ the usual way: not due, broken, of a topic not known here, beyond the span, or r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
-from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -31,13 +28,12 @@ from reconsume.sidecar.core.decide import (
     decide_draining,
 )
 from reconsume.sidecar.core.outcome import Expired, Failed, Outcome, Outputs, Rejected
-from reconsume.sidecar.core.ownership import Machines, Ownership
+from reconsume.sidecar.core.ownership import Machines
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.partition import CALLED_OFF, SETTLED, FetchedRecords, PartitionState, TriedRecord
 from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.reason_classes import ReasonClasses
 from reconsume.sidecar.core.record import Now, Record, weight_of
-from reconsume.sidecar.core.room import Room
 from reconsume.topics import transitions
 from reconsume.topics.attempt import Attempt, attempt_of
 from reconsume.topics.decision_record import COMMIT, DEAD_LETTER
@@ -82,9 +78,9 @@ def ruled_by_hand(said: ByHand, record: Record, now: Now) -> Ruled:
     return Ruled(decision, said.by)
 
 
+Stays: TypeAlias = Wait | Postpone | NackWait | RetryInPlace
+"""The decisions after which a record stays in memory, and comes again from there."""
 STAYS = (Wait, Postpone, NackWait, RetryInPlace)
-"""The decisions after which a record stays in memory, and comes again from there. As a union it would be made anew for
-each record."""
 
 
 class Decisions:
@@ -110,31 +106,31 @@ class Decisions:
         # Contract 5.7: once an operator has decided about a record, its failure leads to no retry.
         if (ruled := self._ruled_meanwhile(partition, record, decision, now)) is not None:
             self.write(partition, record, ruled.decision, now, settled_by=ruled.by)
-            return
-        waiting, offsets = self._machines.waiting, partition.offsets
+        elif isinstance(decision, STAYS):
+            self._keep_in_memory(partition, record, decision, outcome, now)
+        elif isinstance(decision, LeaveUncommitted):
+            partition.offsets.move(partition.offsets.entries[record.offset], CALLED_OFF)
+        else:
+            self.write(partition, record, decision, now, getattr(outcome, "outputs", ()))
+
+    def _keep_in_memory(
+        self, partition: PartitionState, record: Record, decision: Stays, outcome: Outcome, now: Now
+    ) -> None:
+        """Have a record come again from memory."""
+        entry = partition.offsets.entries[record.offset]
         match decision:
-            case LeaveUncommitted():
-                offsets.move(offsets.entries[record.offset], CALLED_OFF)
             case Wait(ms=0):
-                waiting.repeat_record(partition, record)
-            case Wait(ms=ms):
-                waiting.delay_record(partition, offsets.entries[record.offset], now.steady_ms + ms)
-            case Postpone(ms=ms):  # contract 8.6: no attempt was spent, but since when it waits is kept
-                entry = offsets.entries[record.offset]
+                self._machines.waiting.repeat_record(partition, record)
+                return
+            case Postpone():  # contract 8.6: no attempt was spent, but since when it waits is kept
                 entry.record = record.postponed(now.wall_ms)
-                waiting.delay_record(partition, entry, now.steady_ms + ms)
-            case NackWait(ms=ms):
-                entry = offsets.entries[record.offset]
+            case NackWait():
                 entry.record = record.nacked()
-                waiting.delay_record(partition, entry, now.steady_ms + ms)
             case RetryInPlace(ms=ms):
-                entry = offsets.entries[record.offset]
-                offsets.tried += entry.tried is None
+                partition.offsets.tried += entry.tried is None
                 entry.record = record.tried(now.wall_ms)
                 entry.tried = TriedRecord(entry.record, now.wall_ms + ms, reason_of(outcome))
-                waiting.delay_record(partition, entry, now.steady_ms + ms)
-            case _:
-                self.write(partition, record, decision, now, getattr(outcome, "outputs", ()))
+        self._machines.waiting.delay_record(partition, entry, now.steady_ms + decision.ms)
 
     def _ruled_meanwhile(self, partition: PartitionState, record: Record, decision: Decision, now: Now) -> Ruled | None:
         """Return what an operator has decided about a record that is to stay in memory, or to be retried; None if none
@@ -225,8 +221,6 @@ def is_about_output(refusal: Refusal) -> bool:
 # --- a relay: many records at once
 # ---------------------------------------------------------------------------------------
 
-_KIND = attrgetter("decision.__class__", "record.source", "record.epoch")
-
 
 def forward_due(
     partition: PartitionState, run: FetchedRecords, machines: Machines, decisions: Decisions, now: Now
@@ -255,21 +249,3 @@ def forward_due(
     machines.room.add_bytes(partition, load_bytes)
     machines.outbox.pending.extend(entries)
     return run._replace(records=run.records[taken:])
-
-
-def finish_forwarded(
-    entries: Iterable[SettledRecord], ownership: Ownership, room: Room, counters: LaneCounters
-) -> Iterator[SettledRecord]:
-    """Finish forwarded records that are in Kafka with their progress; yield the entries that need the usual way."""
-    for (kind, _, _), row in groupby(entries, _KIND):
-        if kind is not Forward:
-            yield from row
-            continue
-        records = [entry.record for entry in row]
-        if (partition := ownership.owner_of(records[0])) is not None:
-            weight = sum(record.weight for record in records)
-            for record in records:
-                partition.offsets.finish(record.offset)
-            partition.throughput.done_bytes += weight
-            room.add_bytes(partition, -weight)
-            counters.forwarded += len(records)

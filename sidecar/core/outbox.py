@@ -370,7 +370,11 @@ class Commits:
         return self._pop(outbox.pending), False, None
 
     def _pop(self, entries: deque[SettledRecord]) -> tuple[SettledRecord, ...]:
-        return tuple(entries.popleft() for _ in range(min(len(entries), self._most)))
+        if len(entries) > self._most:
+            return tuple(entries.popleft() for _ in range(self._most))
+        taken = tuple(entries)
+        entries.clear()
+        return taken
 
     def _take_commits(self, entries: Iterable[SettledRecord]) -> dict[Partition, PartitionCommit]:
         # Contract 7.1: a copy and the progress of its partition are in one transaction, or neither is.

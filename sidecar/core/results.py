@@ -20,7 +20,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from reconsume.sidecar.core.commit_batch import CommitResult, Refusal, SettledRecord, WrittenAt
-from reconsume.sidecar.core.decisions import Decisions, finish_forwarded, is_about_output
+from reconsume.sidecar.core.decisions import Decisions, is_about_output
 from reconsume.sidecar.core.notes import NoteKeeper
 from reconsume.sidecar.core.outbox import MOST_REFUSED, Proof, refused_by_partition
 from reconsume.sidecar.core.outcome import output_refused
@@ -112,16 +112,33 @@ class CommitResults:
 
     def _finish_written(self, result: CommitResult, now: Now) -> None:
         """End the way of each record whose decision is in Kafka."""
-        queues, located, done = self._decisions.queues, result.located, result.done
+        queues, located, machines = self._decisions.queues, result.located, self._machines
+        if result.committed and machines.waiting.keys is None and queues is None and not machines.outbox.refused:
+            self._finish_together(result.done, now)
+            return
         if located and queues is not None:
             queues.transaction_ended(result.producer)
-        entries: Iterable[SettledRecord] = done
-        if self._decisions.policy.relay and result.committed and not self._machines.outbox.refused:
-            entries = finish_forwarded(done, self._ownership, self._machines.room, self._decisions.counters)
-        for index, entry in enumerate(entries):
+        for index, entry in enumerate(result.done):
             self._finish_entry(entry, result.committed, now, located.get(index))
         if located and queues is not None:
             queues.pass_located()
+
+    def _finish_together(self, entries: Iterable[SettledRecord], now: Now) -> None:
+        """End the way of records for which none waits, as `_finish_entry` would: their bytes are free at the end."""
+        bytes_done, counters = dict[PartitionState, int](), self._decisions.counters
+        for entry in entries:
+            record = entry.record
+            if entry.is_early:
+                self._finish_entry(entry, True, now, None)
+            elif (partition := self._ownership.owner_of(record)) is not None:
+                counters.count(entry.decision)
+                partition.offsets.finish(record.offset)
+                bytes_done[partition] = bytes_done.get(partition, 0) + record.weight
+        for partition, weight in bytes_done.items():
+            self._machines.room.add_bytes(partition, -weight)
+            partition.throughput.done_bytes += weight
+            if partition.closing:
+                self._machines.commits.at_once(partition)
 
     def _finish_entry(self, entry: SettledRecord, is_covered: bool, now: Now, where: WrittenAt | None) -> None:
         partition = self._ownership.owner_of(entry.record)
