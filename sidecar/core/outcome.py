@@ -130,10 +130,10 @@ def released(after_ms: int) -> Expired:
 def label_of(outcome: Outcome) -> str:
     """Return the outcome's name in `reconsume_deliveries_total{outcome}`."""
     match outcome:
-        case Expired(reason=reason) if reason == RELEASED:
-            return "retry"
         case Failed(label=label):
             return label
+        case Expired(reason=reason) if reason == RELEASED:
+            return "retry"
         case _:
             return LABELS[type(outcome)]
 

@@ -402,6 +402,12 @@ class Pace:
             return
         self.answers.silent = False
         match outcome:
+            # Contract 8.2: only failures in a row, of several records, mean that the service fails everything.
+            case Failed(asked=False):
+                if self.outage.streak.fails(record, outcome.label, now):
+                    self._streak_is_full(now, outcome.reason)
+                elif 0 < self.limit < self.full and self.state is State.OPEN and outcome.label == ANSWERED:
+                    self._grow(now)
             # Contract 8.1: a refused connection is an outage at once. No attempt was made, so none is lost by waiting.
             case NotSent(reason=reason) | Died(reason=reason):
                 if reason and self.limit > 0:  # in a pause, batches that were collected before come back so
@@ -409,12 +415,6 @@ class Pace:
             case Throttled(after_ms=after_ms):
                 self._slow_down(now, after_ms)
                 return
-            # Contract 8.2: only failures in a row, of several records, mean that the service fails everything.
-            case Failed(asked=False):
-                if self.outage.streak.fails(record, outcome.label, now):
-                    self._streak_is_full(now, outcome.reason)
-                elif 0 < self.limit < self.full and self.state is State.OPEN and outcome.label == ANSWERED:
-                    self._grow(now)
             case Cancelled():
                 pass
             case _:

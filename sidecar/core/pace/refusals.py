@@ -124,9 +124,6 @@ class Refusals:
         """Note how a delivery ended. What is no attempt, and what the service takes later, changes nothing."""
         topic = record.main_topic
         match outcome:
-            case Committed():
-                self.rows.pop(topic, None)
-                self._refused.pop(topic, None)
             case Failed(asked=False) | Rejected() if CLIENT_ERROR.fullmatch(outcome.reason):
                 row, status = self.rows.get(topic), int(outcome.reason.removeprefix("http-"))
                 if row is None or row.status != status:
@@ -139,6 +136,9 @@ class Refusals:
                     self._refuse(row, record, now)
             case Failed() | Rejected() | Expired() if topic in self.rows:
                 self.rows[topic] = Refused(topic, 0, now.wall_ms)
+            case Committed():
+                self.rows.pop(topic, None)
+                self._refused.pop(topic, None)
 
     def _refuse(self, row: Refused, record: Record, now: Now) -> None:
         """Report a row that is long enough, at most once an hour and topic."""
