@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from reconsume.sidecar.core.agenda import Agenda
 from reconsume.sidecar.core.commit_batch import CommitResult
@@ -24,6 +24,7 @@ from reconsume.sidecar.core.counters import LaneCounters
 from reconsume.sidecar.core.decisions import Decisions, forward_due
 from reconsume.sidecar.core.facts import ShownLane
 from reconsume.sidecar.core.fetching import Fetching
+from reconsume.sidecar.core.gates import Gates
 from reconsume.sidecar.core.hold_gate import HoldGate
 from reconsume.sidecar.core.holds import Holds
 from reconsume.sidecar.core.invariant import ensure
@@ -36,7 +37,6 @@ from reconsume.sidecar.core.ownership import Machines, Ownership
 from reconsume.sidecar.core.pace.dispatcher import Dispatcher
 from reconsume.sidecar.core.pace.topic_turns import ReadyFlows
 from reconsume.sidecar.core.partition import (
-    AWAY,
     CALLED_OFF,
     DELAYED,
     OUT,
@@ -51,7 +51,6 @@ from reconsume.sidecar.core.ports import Ports, ScannedRange
 from reconsume.sidecar.core.position_reset import RESETS, PositionResets, ResetOrder, stamped
 from reconsume.sidecar.core.progress import Bounds
 from reconsume.sidecar.core.queues import LongWaits
-from reconsume.sidecar.core.reasons import Closed, NotDelivered
 from reconsume.sidecar.core.record import NEVER, Now, Partition, Record
 from reconsume.sidecar.core.results import CommitResults, ResultCalls
 from reconsume.sidecar.core.room import ROOM, Room, RoomMaker, SharedRoom
@@ -64,7 +63,6 @@ from reconsume.topics.decision_record import DecisionRecord
 from reconsume.topics.owner_notes import OwnerNotes
 from reconsume.topics.position_ranges import PartitionResets, Resets
 from reconsume.topics.tags import TagFilter
-from reconsume.topics.transitions import Forward, Wait, after_wait, by_reset
 
 NOTHING_LEFT: Mapping[Partition, int] = MappingProxyType({})
 PACE = "pace"
@@ -144,6 +142,7 @@ class Lane:
         self.settling = Settling(machines, decisions, self.notes, self.hold_gate, ports.notes)
         decisions.settling = self.settling
         self.why = Why(machines, self.resets, self.hold_gate, dispatcher, decisions.queues)
+        self.gates = Gates(machines, decisions, self.why, self.resets, self.hold_gate, self.settling, suspects)
         self._ports, self._dispatcher, self._wanted = ports, dispatcher, options.wanted
         self._accepted: list[Record] = []
         """What one answer has accepted, while its outcomes are passed on; empty between two calls."""
@@ -327,7 +326,7 @@ class Lane:
             # Contract 2.3: never early, whatever the broker's clock says (`append_times.py`).
             elif remaining_ms > 0:
                 self.machines.waiting.delay_record(partition, entry, now.steady_ms + remaining_ms)
-            elif record.retry_state is None or self._goes_after_wait(partition, entry, now):
+            elif record.retry_state is None or self.gates.pass_after_wait(partition, entry, now):
                 going.append(record)
         self.machines.waiting.release_run(partition, going)
         if run.end is not None:
@@ -343,28 +342,6 @@ class Lane:
         if self.queues is not None:
             self.queues.main_ended(partition, end)
 
-    def _goes_after_wait(self, partition: PartitionState, entry: Entry, now: Now) -> bool:
-        """Do what follows once the level delay of a record is over; return whether it may be delivered now."""
-        record, waiting = entry.record, self.machines.waiting
-        assert record is not None
-        if self.resets.in_force and record.retry_state is not None and self.resets.supersedes(record.retry_state):
-            self.decisions.write(partition, record, by_reset(record), now)
-            return False
-        if self.settling.in_force and self.settling.takes(partition, record, now):
-            return False
-        decision = after_wait(record, self.decisions.policy, now.wall_ms, waiting.patience_ms)
-        if isinstance(decision, Wait):
-            if decision.ms > 0:
-                waiting.delay_record(partition, entry, now.steady_ms + decision.ms)
-            return decision.ms <= 0
-        if isinstance(decision, Forward):
-            if self.hold_gate.in_force and self.hold_gate.is_held(record):
-                self._hold_back(partition, record)
-                return False
-            self.counters.late(record, partition.kind.delay_ms, now.wall_ms)
-        self.decisions.write(partition, record, decision, now)
-        return False
-
     # --- sent -------------------------------------------------------------------------------------------------------
 
     def send(self, record: Record, now: Now) -> bool:
@@ -372,16 +349,8 @@ class Lane:
         partition = self.partitions.get(record.source)
         if partition is None or partition.epoch != record.epoch:
             return False
-        if (reason := self.why.first_closed(partition, record)) is not None:
-            self._keep_back(partition, record, reason, now)
+        if not self.gates.pass_or_keep(partition, record, now):
             return False
-        if self.settling.in_force and self._is_settled(partition, record, now):
-            return False
-        suspicion, suspects = partition.suspicion, self.suspects
-        if suspicion is not None and suspects is not None:
-            is_let_through = suspects.pass_or_keep(partition, suspicion, record, now)
-            if not is_let_through:
-                return False
         # An attempt in place has no due time of its own, and neither has what came behind another.
         if record.retry_state is not None and record.is_fresh_here and not retry_state_of(record).behind:
             self.decisions.counters.late(record, partition.kind.delay_ms, now.wall_ms)
@@ -389,37 +358,6 @@ class Lane:
         offsets.move(offsets.entries[record.offset], OUT)
         self._ports.deliver(record, self.answered)
         return True
-
-    def _is_settled(self, partition: PartitionState, record: Record, now: Now) -> bool:
-        """Return whether an operator has decided about a record whose turn has come, which is carried out then."""
-        is_taken = self.settling.takes(partition, record, now)
-        if is_taken and self.suspects is not None and partition.suspicion is not None:
-            self.suspects.kept_back(partition, partition.suspicion)
-        return is_taken
-
-    def _keep_back(self, partition: PartitionState, record: Record, reason: Closed, now: Now) -> None:
-        """Keep a record that a gate does not let pass where that gate finds it again."""
-        match reason:
-            case NotDelivered.CLOSING:
-                partition.offsets.move(partition.offsets.entries[record.offset], CALLED_OFF)
-            case NotDelivered.HELD:
-                self._hold_back(partition, record)
-            case NotDelivered.SUPERSEDED:
-                self.decisions.write(partition, record, by_reset(record), now)
-            case NotDelivered.REFUSED | NotDelivered.UNPROVEN | NotDelivered.BEHIND_RESET:
-                self.machines.waiting.stop_record(partition, record, reason)
-            case _:
-                assert_never(reason)
-
-    def _hold_back(self, partition: PartitionState, record: Record) -> None:
-        """Keep back a record that an operator holds."""
-        self.hold_gate.keep_back(partition, record)
-        queue = None if self.queues is None else self.queues.under(partition)
-        if queue is not None and partition.offsets.entries[record.offset].where is AWAY:
-            queue.put_back((record,))
-            self.machines.agenda.wake_by(0)  # amid a dispatch, maybe of the other lane, behind the look at the queues
-        if self.suspects is not None and partition.suspicion is not None:
-            self.suspects.kept_back(partition, partition.suspicion)
 
     # --- answered ---------------------------------------------------------------------------------------------------
 
@@ -567,7 +505,7 @@ class Lane:
             self.machines.waiting.release_record(partition, entry)
             return
         partition.offsets.move(entry, READY)
-        if self._goes_after_wait(partition, entry, now):
+        if self.gates.pass_after_wait(partition, entry, now):
             self.machines.waiting.release_record(partition, entry)
 
     def _end_turn(self, now: Now) -> None:

@@ -64,7 +64,7 @@ Closed: TypeAlias = Literal[
     NotDelivered.SUPERSEDED,
     NotDelivered.HELD,
 ]
-"""The gates of a lane that say no to a record whose turn has come. `Lane._keep_back` knows what each asks for."""
+"""The gates of a lane that say no to a record whose turn has come. `Gates` knows what each asks for."""
 
 
 def meaning_of(word: str) -> str:

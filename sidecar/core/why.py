@@ -40,11 +40,11 @@ In a partition that is released, or while the membership is in doubt, these reas
     memory, share                   | `Fetching.admit`, by `Room.limit_of`; `RoomMaker` for a share
     no-leader, transaction          | nobody has paused it: Kafka gives nothing (`ages.py` asks every ten seconds)
 
-**The gates.** `first_closed` is asked by `Lane.send` for each record whose turn has come. The order of its key, its
+**The gates.** `first_closed` is asked by `Gates` for each record whose turn has come. The order of its key, its
 topic's limits, the rate and the pace have agreed by then, because only they make a record ready and give it a turn
 (`order.py`, `pace/`). The gate of suspects comes last (`suspects.py`): it takes a mark, so all others must have agreed.
-A gate that is not in force costs one comparison. `Lane._keep_back` puts what a gate has stopped where that gate finds
-it again, and `stopped_by` of its entry names the gate.
+A gate that is not in force costs one comparison. `gates.py` puts what a gate has stopped where that gate finds it
+again, and `stopped_by` of its entry names the gate.
 
 **An example.** Partition 3 of `orders` has these entries, and its log ends at 90:
 
