@@ -50,7 +50,7 @@ class ReadRecord(Protocol):
 
     - `source`, `offset`, `timestamp`: the position of this copy, and its Kafka timestamp (epoch ms, −1: none).
     - `headers`: all of them; None if they cannot be read.
-    - `retry_state`: the retry state in the headers; None on a main topic.
+    - `retry_state`: the retry state in the headers; None on a main topic, as a rule (`core/record.py`).
     - `fault`: why the record may not be delivered; empty for a good record.
     - `id`: ORIGIN_MESSAGE_ID. `times`: the retries so far. `cycle`: how often the position of its partition was reset.
     - `failed_at_ms`: when the first attempt failed that was followed by one in place (epoch ms); 0 if there is none.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,8 @@ MOST_HOLDS = 100
 LONGEST_WHY, LONGEST_NAME, LONGEST_TOPIC, LONGEST_LEVEL = 1_000, 256, 249, 32
 LONGEST_KEY = 4_096
 """Bytes of a key that may be held. Longer ones can be held by their topic."""
+SELECTORS = ("topic", "level", "key")
+"""The names of what a hold may name. All that it names must fit (`holds_record`)."""
 WORDS = ("main", "ready", "ordered")
 """Levels that are no delay."""
 IDENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -69,8 +71,13 @@ class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     def _named(self, key: str | None) -> str:
         if self.all:
             return "all"
-        named = {"topic": self.topic, "level": self.level, "key": key}
-        return " ".join(f"{name}={value}" for name, value in named.items() if value is not None)
+        named = self.selectors | ({} if key is None else {"key": key})
+        return " ".join(f"{name}={value}" for name, value in named.items())
+
+    @property
+    def selectors(self) -> dict[str, Any]:
+        """What it names, by the names in SELECTORS."""
+        return {name: value for name in SELECTORS if (value := getattr(self, name)) is not None}
 
 
 class HoldHeard(msgspec.Struct, frozen=True):
@@ -82,6 +89,22 @@ class HoldHeard(msgspec.Struct, frozen=True):
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(HoldRecord)
+
+
+class Selects(Protocol):
+    """A hold, as far as it says what is held; None: any."""
+
+    @property
+    def topic(self) -> str | None: ...
+    @property
+    def level(self) -> str | None: ...
+    @property
+    def key(self) -> bytes | None: ...
+
+
+def holds_record(hold: Selects, topic: str, level: str, key: bytes | None) -> bool:
+    """Return whether a hold is for records of a main topic, a level and a key. Whoever asks what is held asks this."""
+    return hold.topic in (None, topic) and hold.level in (None, level) and hold.key in (None, key)
 
 
 def hold_key(ident: str) -> bytes:
@@ -113,9 +136,8 @@ def parse_hold(value: bytes) -> HoldRecord | str:
 
 def fault_of_hold(record: HoldRecord) -> str:
     """Return why a hold cannot be obeyed, whatever the time is; empty if it can."""
-    named = [name for name in ("topic", "level", "key") if getattr(record, name) is not None]
-    if record.all == bool(named):
-        return "the hold must name a topic, a level, a key, or all"
+    if record.all == bool(record.selectors):
+        return f"the hold must name a {', a '.join(SELECTORS)}, or all"
     if not record.since < record.until <= record.since + LONGEST_HOLD_MS:
         return "the hold must end after it begins, and last 7 d at most"
     texts = (record.why, record.who, record.topic or "", record.level or "", record.released_by or "")

@@ -24,14 +24,21 @@ from reconsume.sidecar.http.json_body import Fields, RefusedError, read_fields
 from reconsume.sidecar.http.problems import problem
 from reconsume.sidecar.kafka.clients import one_operation
 from reconsume.sidecar.operation import carried_out
-from reconsume.topics.hold_record import LONGEST_HOLD_MS, LONGEST_WHY
+from reconsume.topics.hold_record import (
+    LONGEST_HOLD_MS,
+    LONGEST_KEY,
+    LONGEST_LEVEL,
+    LONGEST_TOPIC,
+    LONGEST_WHY,
+    SELECTORS,
+)
 
 PATH = "/v1/holds"
-FIELDS = ("topic", "level", "key", "key_base64", "all", "for", "why")
 THREADS, MOST_AT_ONCE = 2, 8
 """Threads for calls that write, and calls in progress with those that wait. Each makes three clients of Kafka."""
-TEXTS = {"topic": 249, "level": 32, "key": 4_096, "key_base64": 8_192}
+TEXTS = {"topic": LONGEST_TOPIC, "level": LONGEST_LEVEL, "key": LONGEST_KEY, "key_base64": 2 * LONGEST_KEY}
 """Fields that say what is held, with their longest text."""
+FIELDS = (*TEXTS, "all", "for", "why")
 
 
 Status: TypeAlias = Callable[[], dict[str, object]]
@@ -58,7 +65,7 @@ class HoldCalls:
         named = {name: text_of(fields, name, longest) for name, longest in TEXTS.items()}
         lasts, why = fields.duration("for", 1_000, LONGEST_HOLD_MS), text_of(fields, "why", LONGEST_WHY)
         if why is None:
-            raise RefusedError("why must be the reason, for whoever looks later.")
+            raise RefusedError("why must say why, for whoever looks later.")
         if not isinstance(everything := fields["all"] or False, bool):
             raise RefusedError("all must be true, or left out.")
         who = author_of(request)
@@ -106,7 +113,7 @@ def shown_to(request: Request, status: dict[str, object]) -> dict[str, object]:
 def _without_values(row: Mapping[str, object]) -> dict[str, object]:
     hidden = {**row, "key_base64": None, "why": None}
     if row["key_base64"] is not None:
-        named = [f"{name}={row[name]}" for name in ("topic", "level") if row[name] is not None]
+        named = [f"{name}={row[name]}" for name in SELECTORS if name != "key" and row[name] is not None]
         hidden["what"] = " ".join([*named, "key=(hidden)"])
     return hidden
 

@@ -154,8 +154,8 @@ class Ages:
         self._clocks = {source: clocks.get(source) or PartitionClock(now.steady_ms) for source in facts.partitions}
         for source, partition in facts.partitions.items():
             clock, waits = self._clocks[source], self._with_log(partition, due_to.get(source))
-            # What is not due yet does not wait; a clock that stood for it would make a level's times less exact.
-            is_kept = waits.kept is not None and waits.kept.reason is not NotDelivered.NOT_DUE
+            # What is not due yet in a level has no age; a clock that stood for it would make its times less exact.
+            is_kept = waits.kept is not None and (partition.is_main or waits.kept.reason is not NotDelivered.NOT_DUE)
             clock.look(now.steady_ms, stands=is_kept and waits.oldest is None)
             if source in due_to:
                 clock.note(due_to[source], partition.first, now.steady_ms)

@@ -1,7 +1,7 @@
 """What an operator holds: the records that are not delivered for now (contract 10.4).
 
 A hold names a main topic, a level, a key, or several of these: then all of them must fit. A hold that names none is for
-all records. When it begins and ends is decided elsewhere (`group_policy/controller.py`): here are those in force.
+all records. When it begins and ends is decided elsewhere (`group_policy/hold_keeper.py`): here are those in force.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import msgspec
 
 from reconsume.sidecar.core.record import Record
 from reconsume.topics.attempt import topic_of
+from reconsume.topics.hold_record import holds_record
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -25,10 +26,6 @@ class Hold(msgspec.Struct, frozen=True):
     topic: str | None = None
     level: str | None = None
     key: bytes | None = None
-
-    def fits(self, level: str, topic: str) -> bool:
-        """Return whether it holds records of a level and a main topic, if their key fits too."""
-        return self.level in (None, level) and self.topic in (None, topic)
 
 
 class Holds:
@@ -53,11 +50,13 @@ class Holds:
     def fitting(self, level: str, topic: str, key: bytes | None) -> Hold | None:
         """Return a hold on records of a level, a main topic and a key; None if there is none."""
         keyed = self._keyed.get(key, ()) if self._keyed and key is not None else ()
-        return next((hold for hold in (*self._plain, *keyed) if hold.fits(level, topic)), None)
+        return next((hold for hold in (*self._plain, *keyed) if holds_record(hold, topic, level, key)), None)
 
     def keys(self, level: str, topic: str) -> list[bytes]:
         """Return the keys whose records of a level and a main topic are held."""
-        return [key for key, holds in self._keyed.items() if any(hold.fits(level, topic) for hold in holds)]
+        return [
+            key for key, holds in self._keyed.items() if any(holds_record(hold, topic, level, key) for hold in holds)
+        ]
 
     def covers(self, level: str, topic: str | None) -> bool:
         """Return whether every record of a level is held. `topic`: its only main topic; None: it may have any."""

@@ -12,7 +12,7 @@ An entry is an offset that has begun and is not done. One field of it says where
     SETTLED     decided, and on its way into Kafka
     CALLED_OFF  called off while the sidecar ends: the next owner delivers it
 
-`PartitionState.move` alone changes that field, and keeps the counts. Lists beside the map (the flows of ready records,
+`Offsets.move` alone changes that field, and keeps the counts. Lists beside the map (the flows of ready records,
 the agenda of delayed ones, the keys) are indexes: `Lane.check` compares them with it.
 
 Progress is the complement of the open entries, up to the highest offset that has begun (`snapshot`). Its text is short

@@ -69,7 +69,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """All headers in their order; None if a key is not UTF-8, because the client cannot read them then."""
     retry_state: RetryState | None
     """The retry state from our own headers, on one of our topics. None on a main topic, where ours are ignored, unless
-    another system has retried the record before (`retry.understand`)."""
+    another system has retried the record before (`retry.understand`) or its topic is drained (contract 3.9)."""
     fault: str = ""
     """Why the record may not be delivered (`bad-header`, `headers-unreadable`); empty for a good record."""
     weight: int = RECORD_COST

@@ -256,7 +256,7 @@ class HoldsInForce(NamedTuple):
     @property
     def holds(self) -> Holds:
         """The same, as the lanes obey them."""
-        return Holds([Hold(ident, record.topic, record.level, record.key) for ident, record in self.records.items()])
+        return Holds([Hold(ident, **record.selectors) for ident, record in self.records.items()])
 
     def some_ids(self) -> tuple[str, ...]:
         """Return the ids of the first holds that fit in a heartbeat."""

@@ -16,6 +16,7 @@ from reconsume.sidecar.core.policy import Policy
 from reconsume.sidecar.core.record import Partition, Record, weight_of
 from reconsume.topics.foreign_headers import foreign_life, read_foreign
 from reconsume.topics.headers_fast import RETRY_TOPIC_AT, parse_rendered
+from reconsume.topics.other_group_headers import kept_originals
 from reconsume.topics.retry_headers import RETRY_TOPIC, BadHeader, Headers, RetryState, parse_retry_headers
 from reconsume.topics.transitions import UNREADABLE
 
@@ -27,7 +28,7 @@ The client raises if a header key is not UTF-8. In hot code a plain `message.hea
 
 Reading: TypeAlias = Callable[[Headers, Partition, int, int], tuple[RetryState | None, str]]
 """A function of headers, partition, offset and timestamp (epoch ms). It returns the retry state in the headers, and why
-they may not be trusted (empty: they may)."""
+they may not be trusted (empty: they may). That of main topics renames those under our names, in the list itself."""
 
 _LOG = logging.getLogger("reconsume.lane")
 
@@ -98,12 +99,12 @@ def main_reading_of(understand: tuple[str, ...], drains: Mapping[str, str]) -> R
     def read(headers: Headers, source: Partition, offset: int, timestamp: int) -> tuple[RetryState | None, str]:
         foreign = read_foreign(headers, understand)
         state = None if foreign is None else foreign_life(foreign, (*source, offset), timestamp, now().wall_ms)
-        topic = drains.get(source.topic)
-        if topic is None:
-            return state, ""
-        if state is None:
-            return RetryState(f"{source.topic}:{source.number}:{offset}", topic, timestamp=timestamp), ""
-        return replace(state, topic=topic), ""
+        if (topic := drains.get(source.topic)) is not None:
+            begun = state or RetryState(f"{source.topic}:{source.number}:{offset}", topic, timestamp=timestamp)
+            state = replace(begun, topic=topic)
+        if state is not None:  # from here on it is like a copy, of which the headers under our names are ours
+            headers[:] = kept_originals(headers)
+        return state, ""
 
     return read
 

@@ -48,7 +48,7 @@ from reconsume.topics import transitions
 from reconsume.topics.attempt import retry_state_of, topic_of
 from reconsume.topics.durations import render_duration
 from reconsume.topics.expiry import Expiry
-from reconsume.topics.hold_record import HoldRecord
+from reconsume.topics.hold_record import HoldRecord, holds_record
 from reconsume.topics.levels import longest_below
 from reconsume.topics.masking import text_without_secrets
 from reconsume.topics.reasons import one_line, reason_class
@@ -201,10 +201,8 @@ def hold_on(record: ParsedRecord, rules: Rules) -> HoldRecord | None:
     """Return the operators' hold on a record that lasts longest; None if there is none."""
     if not rules.holds:
         return None
-    of_record = {"topic": topic_of(record), "level": level_of(record.source.topic, rules), "key": record.key}
-    fitting = [
-        hold for hold in rules.holds if all(getattr(hold, name) in (None, value) for name, value in of_record.items())
-    ]
+    topic, level = topic_of(record), level_of(record.source.topic, rules)
+    fitting = [hold for hold in rules.holds if holds_record(hold, topic, level, record.key)]
     return max(fitting, key=lambda hold: hold.until, default=None)
 
 

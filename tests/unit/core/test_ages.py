@@ -125,6 +125,14 @@ def test_a_record_that_waits_grows_old_for_every_reason_but_the_deliberate_ones(
 HELD = Waiting(5, D.HELD)
 
 
+@pytest.mark.parametrize("reason", sorted(DELIBERATE))
+def test_no_time_counts_in_which_all_that_waits_of_a_main_partition_waits_deliberately(reason: NotDelivered) -> None:
+    """Contract 12.10. Given a record that waits for a slot after it has waited deliberately for a minute."""
+    watched = Watched()
+    assert [watched.look(main(5, 6, kept=Waiting(5, reason)), 6, seconds) for seconds in (0, 60)] == [0, 0]
+    assert [watched.look(main(5, 6, Waiting(5, D.PACE)), 6, seconds) for seconds in (60, 70)] == [0, 10]
+
+
 def test_the_age_goes_on_after_a_hold_from_what_it_was_before_it() -> None:
     """Given 90 s of failures and a hold of 400 s, then the age goes on from 90 s when the hold is over."""
     watched, failing = Watched(), main(5, 6, Waiting(5, D.RETRIED))

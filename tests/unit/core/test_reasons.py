@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -326,6 +327,13 @@ def test_what_is_held_is_told_before_what_is_not_due() -> None:
     rig.lane.hold(Holds([Hold("h", key=b"held")]), rig.now)
     rig.take(record(1, key=b"held"))
     assert shown(rig)["not_delivered"] is NotDelivered.HELD
+
+
+@pytest.mark.parametrize("page", ["contract", "runbook", "glossary"])
+def test_each_page_that_lists_the_deliberate_reasons_lists_all_of_them(page: str) -> None:
+    text = RUNBOOK.with_name(f"{page}.md").read_text()
+    lines = [line for line in text.splitlines() if "deliberate" in line and "`not-due`" in line]
+    assert [set(re.findall(r"`([a-z-]+)`", line)) & set(NotDelivered) for line in lines] == [set(DELIBERATE)]
 
 
 def test_what_an_operator_holds_waits_deliberately_with_what_is_behind_it() -> None:

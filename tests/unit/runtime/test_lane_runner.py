@@ -63,3 +63,25 @@ def test_a_record_of_a_drained_topic_is_one_of_its_main_topic_with_an_id_that_sa
         "",
     )
     assert reading([], Partition("orders", 3), 9, 7) == (None, "")
+
+
+@pytest.mark.parametrize(("topic", "foreign"), [(SOURCE.topic, []), (SOURCE.topic, SPRING), ("orders", SPRING)])
+def test_a_main_record_with_a_retry_state_keeps_what_it_has_under_our_names_as_originals(
+    topic: str, foreign: Headers
+) -> None:
+    """Contract 3.6: of a drained topic, and of a main topic where another system has retried it."""
+    reading = main_reading_of(("spring",), {SOURCE.topic: "orders"})
+    assert reading is not None
+    headers: Headers = [("RECONSUMETIMES", b"4"), ("REAL_TOPIC", b"elsewhere"), ("shop", b"7"), *foreign]
+    state, fault = reading(headers, Partition(topic, 3), 9, 7)
+    assert (state is not None, fault) == (True, "")
+    assert sorted(headers) == sorted(
+        [("ORIGINAL_RECONSUMETIMES", b"4"), ("ORIGINAL_REAL_TOPIC", b"elsewhere"), ("shop", b"7"), *foreign]
+    )
+
+
+def test_a_plain_main_record_keeps_all_its_names() -> None:
+    reading, headers = main_reading_of(("spring",), {SOURCE.topic: "orders"}), [("RECONSUMETIMES", b"4")]
+    assert reading is not None
+    assert reading(headers, Partition("orders", 3), 9, 7) == (None, "")
+    assert headers == [("RECONSUMETIMES", b"4")]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from reconsume.sidecar.core.holds import Hold
 from reconsume.topics.hold_record import (
     LONGEST_HOLD_MS,
+    SELECTORS,
     HoldHeard,
     HoldRecord,
     fault_of_hold,
     hold_key,
+    holds_record,
     lasts_too_long,
     render_hold,
 )
@@ -31,6 +36,25 @@ GOOD = HoldRecord(1_000, 2_000, "because", "ann", topic="orders")
 )
 def test_a_hold_comes_back_as_it_was_written(record: HoldRecord) -> None:
     assert parse_record(hold_key("a-1"), render_hold(record)) == HoldHeard("a-1", record)
+
+
+@pytest.mark.parametrize("hold_type", [HoldRecord, Hold])
+def test_a_hold_of_every_reader_has_each_selector_and_loses_none(hold_type: type[HoldRecord] | type[Hold]) -> None:
+    """A selector that one of them forgot would hold too much: here what is held is chosen by all of them."""
+    assert set(SELECTORS) <= set(hold_type.__struct_fields__)
+    named = HoldRecord(1_000, 2_000, "because", "ann", topic="orders", level="10s", key=b"k").selectors
+    assert set(named) == set(SELECTORS)
+    obeyed = Hold("h", **named)
+    assert {name: getattr(obeyed, name) for name in SELECTORS} == named
+
+
+@pytest.mark.parametrize("other", SELECTORS)
+def test_a_record_is_held_only_if_every_selector_of_the_hold_fits_it(other: str) -> None:
+    named: dict[str, Any] = {"topic": "orders", "level": "10s", "key": b"k"}
+    hold = HoldRecord(1_000, 2_000, "because", "ann", **named)
+    assert holds_record(hold, **named)
+    assert not holds_record(hold, **{**named, other: b"x" if other == "key" else "x"})
+    assert holds_record(replace(hold, **{other: None}), **{**named, other: b"x" if other == "key" else "x"})
 
 
 def test_a_deleted_hold_holds_nothing() -> None:
