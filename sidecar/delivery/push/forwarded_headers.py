@@ -87,28 +87,28 @@ class Forward:
         """Whether the operator wants the header of tags under its own name, too."""
         self._names: dict[str, str] = {}
         self._once: set[str] = set()
-        """The names on the wire that a request has once at most."""
+        """The names on the wire that a request has once at most, next to the content type."""
 
     def __call__(self, headers: Headers, budget: int = BUDGET_BYTES) -> Own:
         """Render the headers that may be sent, within the budget: trace and event, then the others in their order."""
         once: dict[str, bytes | None] = {}
         more: list[tuple[str, bytes]] = []
+        names, given_type = self._names, None
         for key, value in headers:
-            name = self._names.get(key)
-            if name is None:
-                name = self._learn(key)
-            if name in self._once:
+            name = names[key] if key in names else self._learn(key)
+            if name == DROP:  # most of them
+                continue
+            if name == CONTENT_TYPE:
+                given_type = value
+            elif name in self._once:
                 once[name] = value
                 if self._tags_too and name is TAGS_ON_WIRE and value is not None:
                     more.append((key, value))
-            elif name != DROP and value is not None:
+            elif value is not None:
                 more.append((name, value))
-        if not once and not more:  # the usual case
-            return NOTHING
-        given_type = once.pop(CONTENT_TYPE, None)
         content_type = content_type_of(given_type) if given_type else ""
-        if not once and not more:  # a record that brings nothing but its content type
-            return Own("", content_type)
+        if not once and not more:  # a record that brings nothing, or nothing but its content type
+            return Own("", content_type) if content_type else NOTHING
         lines: list[str] = []
         left = budget
         for name, value in (*once.items(), *more):
@@ -127,7 +127,7 @@ class Forward:
         name = TAGS_ON_WIRE if key == self._tags_header else wire_name(key, self._patterns, self._dropped)
         if (self._trace_only and name not in WITH_ENVELOPE) or as_servers_read(key) in self._written:
             name = DROP
-        if name in (CONTENT_TYPE, TAGS_ON_WIRE) or name in TRACE or name.startswith(CLOUD_EVENT_ON_WIRE):
+        if name == TAGS_ON_WIRE or name in TRACE or name.startswith(CLOUD_EVENT_ON_WIRE):
             self._once.add(name)
         self._names[key] = name
         return name
