@@ -147,7 +147,7 @@ def test_a_reader_sees_each_output_exactly_once_though_records_are_delivered_aga
 
         scene.script = script
         for number, lane in enumerate(("main", "retry", "main")):
-            rule = scene.proxy.add(Rule(api, scene.client(lane), moment, scene.kill, nth=5, fate=fate))
+            rule = scene.proxy.add(Rule(api, scene.client(lane), moment, scene.kill, nth=3, fate=fate))
             if number == 0:
                 scene.begin()
             assert rule.fired.wait(SOON)
