@@ -109,8 +109,6 @@ def test_an_expression_that_does_not_parse_is_found_out() -> None:
 # --- the rules -----------------------------------------------------------------------------------------------------
 
 
-RULE_TESTS: list[dict[str, Any]] = yaml.safe_load((MONITORING / "rules_test.yaml").read_text())["tests"][:2]
-"""That each alert fires, and that it keeps quiet; behind them stand the incidents, with all alerts of each."""
 PLAIN = ROOT / "deploy" / "prometheus"
 
 
@@ -125,14 +123,16 @@ def test_the_rules_fire_and_keep_quiet_as_their_tests_say(tmp_path: Path) -> Non
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", alerts())
-def test_each_alert_is_tested_to_fire_to_keep_quiet_and_to_wait(name: str) -> None:
-    expected = {
-        test["name"]: [bool(case["exp_alerts"]) for case in test["alert_rule_test"] if case["alertname"] == name]
-        for test in RULE_TESTS
-    }
-    waits = [False] if "for" in alerts()[name] else []
-    assert expected == {"each alert fires": [*waits, True], "each alert keeps quiet": [False]}
+def test_each_alert_is_tested_to_fire_to_keep_quiet_and_to_wait() -> None:
+    """By the first two tests; behind them stand the incidents, with all alerts of each."""
+    tests = yaml.safe_load((MONITORING / "rules_test.yaml").read_text())["tests"][:2]
+    for name, rule in alerts().items():
+        expected = {
+            test["name"]: [bool(case["exp_alerts"]) for case in test["alert_rule_test"] if case["alertname"] == name]
+            for test in tests
+        }
+        waits = [False] if "for" in rule else []
+        assert expected == {"each alert fires": [*waits, True], "each alert keeps quiet": [False]}, name
 
 
 @pytest.mark.parametrize("name", alerts())
