@@ -19,6 +19,7 @@ from reconsume.sidecar.ui.templating import FOLDER
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import UNUSED, create_group, fresh_group
 from tests.support.kafka.topic_io import produce
+from tests.support.rings import inner
 from tests.support.service.real_services import program, until_it_listens
 from tests.support.sidecar.redrive import dead_letter
 from tests.support.sidecar.settings import problems, write_good
@@ -126,7 +127,7 @@ def test_the_cookie_is_sent_to_no_other_tool_of_the_host(below: Scene, tmp_path:
 # --- a browser behind a proxy -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["strips it", "passes it on"])
+@pytest.fixture(params=inner("strips it", ["strips it", "passes it on"]))
 def outside(request: pytest.FixtureRequest, below: Scene, tmp_path: Path) -> Iterator[str]:
     """The address that users call: that of nginx."""
     with socket.create_server(("127.0.0.1", 0)) as free:
