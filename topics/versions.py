@@ -11,7 +11,7 @@ from typing import Annotated, Protocol, TypeVar
 import msgspec
 
 READ = 1
-"""The highest `v` that this version reads. All its own values carry it."""
+"""The highest `v` that this version reads, of every kind of value. Values that leave `v` out have 1."""
 
 
 class _Versioned(msgspec.Struct):

@@ -128,6 +128,11 @@ class ShownLane:
         self._machines, self._ownership, self._queues, self._why = machines, ownership, queues, why
         self._partitions = machines.partitions
 
+    def unclean_partitions(self) -> Mapping[Partition, int]:
+        """Return those whose last commits Kafka did not take, for a restart in place (`SuspectGate`)."""
+        suspects = self._ownership.suspects
+        return {} if suspects is None else suspects.unclean_partitions()
+
     # --- all of it at one moment ------------------------------------------------------------------------------------
 
     def facts(self, now: Now) -> LaneFacts:

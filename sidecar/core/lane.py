@@ -64,7 +64,7 @@ from reconsume.topics.owner_notes import OwnerNotes
 from reconsume.topics.position_ranges import PartitionResets, Resets
 from reconsume.topics.tags import TagFilter
 
-NOTHING_LEFT: Mapping[Partition, int] = MappingProxyType({})
+NO_PARTITIONS: Mapping[Partition, int] = MappingProxyType({})
 PACE = "pace"
 """The name of the next tick of the pace, or of a rate, in the agenda."""
 
@@ -77,8 +77,8 @@ class LaneOptions(NamedTuple):
     time for each key or each partition; None: no order. `wanted`: the filter of the records to deliver; None: all.
     `bounds`: how far a partition may go beyond its first open record. `proves_room`: nothing is delivered before the
     brokers have taken the longest metadata that progress may need. `weight`: its part of the deliveries in proportion
-    to the other lane, while records of both wait. `left`: the partitions that this process gave up without the clean
-    mark before it restarted in place (`SuspectGate.left_unclean`).
+    to the other lane, while records of both wait. `unclean`: the partitions that this process gave up without the clean
+    mark before it restarted in place (`SuspectGate.unclean_partitions`).
     """
 
     room: int
@@ -88,7 +88,7 @@ class LaneOptions(NamedTuple):
     weight: int = 1
     proves_room: bool = False
     shared: SharedRoom | None = None
-    left: Mapping[Partition, int] = NOTHING_LEFT
+    unclean: Mapping[Partition, int] = NO_PARTITIONS
 
 
 class Lane:
@@ -115,7 +115,7 @@ class Lane:
         )
         suspects = None
         if policy.max_deaths is not None:  # contract 1.10: without it a crash says nothing of a record
-            suspects = SuspectGate(machines, dispatcher, decisions, ports.notice, options.left)
+            suspects = SuspectGate(machines, dispatcher, decisions, ports.notice, options.unclean)
         self.suspects = suspects
         self.ownership = Ownership(machines, waits, options.bounds, suspects, ports.recall, self._partitions_dropped)
         if has_queues:

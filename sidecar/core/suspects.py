@@ -75,16 +75,16 @@ class SuspectGate:
         dispatcher: Dispatcher,
         decisions: Decisions,
         notice: Notice,
-        left: Mapping[Partition, int],
+        unclean: Mapping[Partition, int],
     ) -> None:
-        """`left`: what `left_unclean` returned before this process restarted in place."""
+        """`unclean`: what `unclean_partitions` returned before this process restarted in place."""
         self._partitions, self._waiting, self._commits = machines.partitions, machines.waiting, machines.commits
         self._room, self._agenda = machines.room, machines.agenda
         self._dispatcher, self._file = dispatcher, dispatcher.single_file
         self._decisions, self._notice = decisions, notice
         self._full_at_ms = -NEVER
         """The steady time (ms) at which the lane was last seen without room for more records."""
-        self._left = dict(left)
+        self._unclean = dict(unclean)
         """The digest of the progress that this process has in Kafka, by partition given up without that mark. If one
         returns with the same progress, no owner has crashed, because this process is alive."""
 
@@ -97,8 +97,8 @@ class SuspectGate:
 
     def granted(self, partition: PartitionState, progress: Progress) -> None:
         """Suspect an assigned partition by the progress that its last owner left."""
-        left = self._left.pop(partition.source, None)
-        died = progress.ours and not progress.clean and left != _digest(partition.source, progress)
+        digest = self._unclean.pop(partition.source, None)
+        died = progress.ours and not progress.clean and digest != _digest(partition.source, progress)
         if died:
             self._notice("taken-up", partition.source, progress.deaths + 1, progress.next)
         suspicion = suspicion_of(progress, progress.deaths + died, self._most, self._dispatcher.most_records, died=died)
@@ -129,14 +129,14 @@ class SuspectGate:
     def dropped(self, partition: PartitionState) -> None:
         """Forget a partition that is gone, except for its last committed progress."""
         if not partition.commit.progress.clean:
-            self._left[partition.source] = _digest(partition.source, partition.commit.progress)
+            self._unclean[partition.source] = _digest(partition.source, partition.commit.progress)
         if partition.source in self._file.sources:
             self._check_soon()
         self._file.drop(partition.source)
 
-    def left_unclean(self) -> Mapping[Partition, int]:
+    def unclean_partitions(self) -> Mapping[Partition, int]:
         """Return what a restart in place must take along: Kafka did not take the last commits of these partitions."""
-        return self._left
+        return self._unclean
 
     def log_ended(self, partition: PartitionState, now: Now) -> None:
         """Note that the log of a partition has no more records: from now on time can clear it."""

@@ -25,6 +25,7 @@ from reconsume.topics.decision_record import (
 from reconsume.topics.durations import parse_duration, render_duration
 from reconsume.topics.hold_record import read_key
 from reconsume.topics.rates import parse_rate
+from reconsume.topics.reasons import reason_class
 from reconsume.topics.retry_headers import ID
 
 ENDS = {COMMIT: "done", DEAD_LETTER: "a dead letter", RETRY_NOW: "tried now"}
@@ -120,7 +121,7 @@ def waiting_request(
         raise ValueError(f"a key has at most {LONGEST_KEY} bytes")
     request = _decision("", how, why, by, rate)
     level = read_wait_level(texts["level"]) if "level" in texts else ""
-    return request._replace(topic=topic, reason=texts.get("reason", ""), level=level, key=key)
+    return request._replace(topic=topic, reason=reason_class(texts.get("reason", "")), level=level, key=key)
 
 
 def read_wait_level(text: str) -> str:

@@ -52,7 +52,7 @@ BROKEN_DRAIN = 4.0
 promised; a group that was left by its only member waits 3 s for others before it takes one again."""
 UNREAD_FOR = 45.0
 """Seconds before a restart for which a deaf client may have read nothing: 30 until that is noticed, and the drain."""
-MOST_LEFT = 100
+MOST_UNCLEAN = 100
 """Partitions of one consumer group in the environment, whose variables have at most 128 KiB. Of others one
 crash too many is counted."""
 LEAVE_WITHIN = 2.0
@@ -72,12 +72,13 @@ class RestartedInPlace(msgspec.Struct, frozen=True):
 class RestartHistory(msgspec.Struct):
     """What travels: the restarts of the last `WITHIN` seconds, and how many there were in all, by reason.
 
-    `left`: the partitions that were given up without the clean mark, by consumer group (`SuspectGate.left_unclean`).
+    `unclean`: by consumer group, the partitions that were given up without the clean mark, each with its digest
+    (`SuspectGate.unclean_partitions`).
     """
 
     recent: list[RestartedInPlace] = []
     totals: dict[str, int] = {}
-    left: dict[str, list[tuple[str, int, int]]] = {}
+    unclean: dict[str, list[tuple[str, int, int]]] = {}
 
 
 class Restarts:
@@ -133,9 +134,9 @@ class Restarts:
         """Return since when (epoch ms) the process before may not have read what was written; None at other starts."""
         return round((self._history.recent[-1].at - UNREAD_FOR) * 1000) if self._history.recent else None
 
-    def left_by(self, group: str) -> Mapping[Partition, int]:
+    def unclean_of(self, group: str) -> Mapping[Partition, int]:
         """Return the partitions of a consumer group that the process before gave up without the clean mark."""
-        return {Partition(topic, number): digest for topic, number, digest in self._history.left.get(group, ())}
+        return {Partition(topic, number): digest for topic, number, digest in self._history.unclean.get(group, ())}
 
     def totals(self) -> dict[str, int]:
         """Return how often this process has restarted in place, by reason, with all reasons."""
@@ -145,10 +146,10 @@ class Restarts:
         """Return `restarted_in_place` of `/status`."""
         return [{"at": round(restart.at * 1000), "reason": restart.reason} for restart in self.recent()]
 
-    def note_restart(self, environ: MutableMapping[str, str], left: Mapping[str, Mapping[Partition, int]]) -> None:
+    def note_restart(self, environ: MutableMapping[str, str], unclean: Mapping[str, Mapping[Partition, int]]) -> None:
         """Log the restart that follows, and put what the next process must know into its environment.
 
-        `left`: by consumer group, the partitions that were given up without the clean mark.
+        `unclean`: by consumer group, the partitions that were given up without the clean mark.
         """
         with self._lock:
             answered = sorted(self._causes)
@@ -159,8 +160,8 @@ class Restarts:
         recent = [*self.recent(), RestartedInPlace(time.time(), reason, answered)]
         totals = {**self.totals(), reason: self.totals()[reason] + 1}
         partitions = {
-            group: [(one.topic, one.number, digest) for one, digest in islice(digests.items(), MOST_LEFT)]
-            for group, digests in left.items()
+            group: [(one.topic, one.number, digest) for one, digest in islice(digests.items(), MOST_UNCLEAN)]
+            for group, digests in unclean.items()
             if digests
         }
         environ[VARIABLE] = msgspec.json.encode(RestartHistory(recent, totals, partitions)).decode()

@@ -105,7 +105,7 @@ async def _restart(sidecar: Sidecar, restarts: Restarts, signals: StopSignals) -
         hand_over(await sidecar.close_for_restart(), os.environ)
         if signals.leave_signals():
             leave(0)
-        restarts.note_restart(os.environ, sidecar.left_unclean())
+        restarts.note_restart(os.environ, sidecar.unclean_partitions())
         become_new()
     except Exception:  # noqa: BLE001 - it has left its group: only a new process can go on, whoever starts it
         _LOG.exception("the restart in place failed; the process ends", extra={"event": "fault"})

@@ -179,7 +179,8 @@ class RunningGroup:
         specs = build_lane_specs(self.settings, self._restarts.unread_since_ms())
         return [
             replace(
-                spec, terms=spec.terms._replace(shared=rooms.get(spec.name), left=self._restarts.left_by(spec.group))
+                spec,
+                terms=spec.terms._replace(shared=rooms.get(spec.name), unclean=self._restarts.unclean_of(spec.group)),
             )
             for spec in specs
         ]
@@ -252,11 +253,10 @@ class RunningGroup:
             return os.EX_CONFIG
         return None
 
-    def left_unclean(self) -> Iterator[tuple[str, Mapping[Partition, int]]]:
+    def unclean_partitions(self) -> Iterator[tuple[str, Mapping[Partition, int]]]:
         """Yield each consumer group of its lanes, with the partitions whose last commits Kafka did not take."""
         for runner in self._runners:
-            if runner.lane.suspects is not None:
-                yield runner.plan.group, runner.lane.suspects.left_unclean()
+            yield runner.plan.group, runner.lane.shown.unclean_partitions()
 
     def log_sums(self) -> None:
         """Log what was counted since the last sums."""

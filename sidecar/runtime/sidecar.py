@@ -25,6 +25,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from reconsume.sidecar.api.app import Status
@@ -157,9 +158,9 @@ class Sidecar:
         await self._end_groups(0)
         return listeners
 
-    def left_unclean(self) -> dict[str, Mapping[Partition, int]]:
+    def unclean_partitions(self) -> dict[str, Mapping[Partition, int]]:
         """Return the partitions whose last commits Kafka did not take, by consumer group."""
-        return {name: left for member in self._members for name, left in member.group.left_unclean()}
+        return dict(chain.from_iterable(member.group.unclean_partitions() for member in self._members))
 
     async def stop(self) -> None:
         """Drain, then close what is left, in CLOSED_WITHIN seconds at most."""

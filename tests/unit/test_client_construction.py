@@ -25,7 +25,7 @@ CLASSES = frozenset(
         "AIOProducer",
     }
 )
-MAKERS = frozenset({"make_client", "new_client", "checked_client"})
+MAKERS = frozenset({"make_client", "take_client", "new_client", "checked_client"})
 """Each of the first two gives its class to the next: `new_client`, `make_client`, `checked_client`."""
 
 

@@ -36,10 +36,10 @@ class There:
 
     def __init__(self, missing: Collection[str] = (), ladder: bool = False, policy: Policy = QUEUED) -> None:
         self.has_ladder = ladder
-        self.policy, self.names, self.kafka = policy, policy.names, {}
+        self.policy, self.names = policy, policy.names
         self.ends = {Partition("orders", 0): 40, Partition("orders", 1): 50}
         self.ends |= {Partition(QUEUE, number): 9 for number in (0, 1)}
-        self.cluster = SimpleNamespace(find=lambda names: self._find(names, missing))
+        self.cluster = SimpleNamespace(kafka={}, find_topics=lambda names: self._find(names, missing))
 
     @staticmethod
     def _find(names: Iterable[str], missing: Collection[str]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def message(offset: int = -1, code: int | None = None, partition: int = 0) -> An
 def clients(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
     """The clients that are made, one after another."""
     made: list[Client] = []
-    monkeypatch.setattr(scan, "make_client", lambda _class, _config: made.pop(0))
+    monkeypatch.setattr(scan, "take_client", lambda _class, _config: made.pop(0))
     return made
 
 
