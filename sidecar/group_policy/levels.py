@@ -28,7 +28,7 @@ from reconsume.topics.removed import RemovedLevel, removed_levels, removed_queue
 
 if TYPE_CHECKING:  # the sidecar needs no admin client for its own search
     from reconsume.sidecar.kafka.admin.cluster import Cluster
-    from reconsume.sidecar.kafka.admin.descriptions import PartitionName, led_partitions
+    from reconsume.sidecar.kafka.admin.descriptions import PartitionName
 
 _LOG = logging.getLogger("reconsume.policy")
 
@@ -97,7 +97,7 @@ def leftovers(cluster: Cluster, names: Names, mains: Collection[str]) -> list[Le
     """Return the levels of removed main topics that hold retries of this group. Raises BrokerError."""
     counted = []
     for level in removed_levels(names, mains, cluster.topic_names()) if names.per_topic else ():
-        numbered = led_partitions(cluster.visible([level.name]).values())
+        numbered = [one for topic in cluster.visible([level.name]).values() for one in topic.led]
         done = committed_with_queries(cluster, names, names.retry_group, numbered)
         if level.others and not done:
             continue
@@ -210,7 +210,7 @@ def _too_wide(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterabl
 
 def _removed(cluster: Cluster, names: Names, mains: Collection[str]) -> Iterable[UnownedQueue]:
     for name, topic in removed_queues(names, mains, cluster.topic_names()).items():
-        led = led_partitions(cluster.visible([name]).values())
+        led = [one for topic in cluster.visible([name]).values() for one in topic.led]
         done = cluster.committed(names.group, led)
         if not done:  # a name may be another group's: what an owner has read has its progress
             continue
