@@ -105,9 +105,15 @@ _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(PartitionResets)
 
 
+_AS_LIBRDKAFKA = str.maketrans("-_", "+/")
+
+
 def topic_digest(topic_id: str) -> str:
-    """Return the digest by which notes name a topic, of the id that Kafka gives (`LogId.topic`)."""
-    return f"{zlib.crc32(topic_id.encode()):08x}"
+    """Return the digest by which notes name a topic (`LogId.topic`). `topic_id`: as any client of Kafka gives it.
+
+    librdkafka writes an id in base64 with `+` and `/`, Java with `-` and `_`: half of all ids have one of these.
+    """
+    return f"{zlib.crc32(topic_id.translate(_AS_LIBRDKAFKA).encode()):08x}"
 
 
 def is_superseded(resets: Resets, record_id: str, cycle: int) -> bool:
