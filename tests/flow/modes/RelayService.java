@@ -63,7 +63,7 @@ public class RelayService {
     Map<String, String> ours = Map.of(
         "REAL_TOPIC", record.topic(),
         "ORIGIN_MESSAGE_ID", record.topic() + ":" + record.partition() + ":" + record.offset(),
-        "RECONSUMETIMES", "1", "RETRY_DUE_AT", Long.toString(due), "RETRY_REASON", "java");
+        "RECONSUMETIMES", "1", "RETRY_DUE_AT", Long.toString(due), "RETRY_REASON", "java", "RETRY_TOPIC", copy.topic());
     ours.forEach((name, value) -> copy.headers().add(name, value.getBytes(StandardCharsets.UTF_8)));
     return copy;
   }

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 import psutil
@@ -98,8 +99,9 @@ def test_the_readmes_way_leads_from_init_to_a_redrive(tmp_path: Path) -> None:
         file = links["configuration"]
         produce = hint(tmp_path)[:-1]
 
-        def pace() -> str:
-            return str(json.loads(page(links["api"]))["pace"])
+        def status() -> dict[str, Any]:
+            found: dict[str, Any] = json.loads(page(links["api"]))
+            return found
 
         def dead() -> list[dict[str, str]]:
             lines = told("dlq", "list", "-c", file, "-o", "jsonl", folder=tmp_path).splitlines()
@@ -108,8 +110,9 @@ def test_the_readmes_way_leads_from_init_to_a_redrive(tmp_path: Path) -> None:
         with service(code, tmp_path):
             told(*produce, "{}", folder=tmp_path)
             until(lambda: answered(tmp_path, 200) == 1, SECONDS, "the service has the record")
+            until(lambda: status()["in_flight"] == 0, SECONDS, "its response has come: killed before, it gets it again")
         told(*produce, '{"while": "down"}', folder=tmp_path)
-        until(lambda: pace() == "outage", SECONDS, "the killed service is an outage")
+        until(lambda: status()["pace"] == "outage", SECONDS, "the killed service is an outage")
         with service(code, tmp_path):
             until(lambda: answered(tmp_path, 200) == 2, SECONDS, "the record has waited for the service")
             told(*produce, "no json", folder=tmp_path)
