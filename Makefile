@@ -28,7 +28,7 @@ help:
 	@echo "              the real ladder, 4 h 45 min:             make demo ARGS=\"--ladder rocketmq\""
 	@echo "              batch, ordered, pull or relay:           make demo ARGS=\"--mode ordered\""
 	@echo "make demo-view  the same, with Spark's view of the group filling and emptying beside it"
-	@echo "make test     all that a change can break, on embedded Kafka; 6 minutes on two cores, 5 GB of memory"
+	@echo "make test     all that a change can break, on embedded Kafka; 11 to 15 minutes on two cores, 5 GB of memory"
 	@echo "              some of it:                              make test ARGS=tests/unit"
 	@echo "make test-all  the same and what takes long: every kill point, three nodes, whole Spark jobs; 20 minutes"
 	@echo "make soak-sim [EXAMPLES=20000]  random stories of groups on virtual time, over two processes; half an hour"
