@@ -80,7 +80,8 @@ def ruled_by_hand(said: ByHand, record: Record, now: Now) -> Ruled:
 
 Stays: TypeAlias = Wait | Postpone | NackWait | RetryInPlace
 """The decisions after which a record stays in memory, and comes again from there."""
-STAYS = (Wait, Postpone, NackWait, RetryInPlace)
+Ruleable: TypeAlias = Stays | Retry | Requeue | Hop
+"""The decisions that what an operator has decided meanwhile replaces."""
 
 
 class Decisions:
@@ -106,7 +107,7 @@ class Decisions:
         # Contract 5.7: once an operator has decided about a record, its failure leads to no retry.
         if (ruled := self._ruled_meanwhile(partition, record, decision, now)) is not None:
             self.write(partition, record, ruled.decision, now, settled_by=ruled.by)
-        elif isinstance(decision, STAYS):
+        elif isinstance(decision, Stays):
             self._keep_in_memory(partition, record, decision, outcome, now)
         elif isinstance(decision, LeaveUncommitted):
             partition.offsets.move(partition.offsets.entries[record.offset], CALLED_OFF)
@@ -136,9 +137,9 @@ class Decisions:
         """Return what an operator has decided about a record that is to stay in memory, or to be retried; None if none
         has."""
         ruled = None
-        if self.queues is not None and isinstance(decision, STAYS):
+        if self.queues is not None and isinstance(decision, Stays):
             ruled = self.queues.decided_meanwhile(partition, record, now)
-        if ruled is None and self.settling.in_force and isinstance(decision, (*STAYS, Retry, Requeue, Hop)):
+        if ruled is None and self.settling.in_force and isinstance(decision, Ruleable):
             ruled = self.settling.decided_meanwhile(partition, record, now)
         return ruled
 
@@ -218,8 +219,7 @@ def is_about_output(refusal: Refusal) -> bool:
     return not topic or any(copy.topic == topic for copy in entry.output_writes)
 
 
-# --- a relay: many records at once
-# ---------------------------------------------------------------------------------------
+# --- a relay: many records at once -----------------------------------------------------------------------------------
 
 
 def forward_due(

@@ -131,7 +131,7 @@ class ConsumerSide(DriverModel):
         self.assignment.request_offsets(self._client, self.world.steady_ms / 1000)
         self.consumer._run_commands()
         if self.consumer.looks.is_time(self.world.steady_ms / 1000):
-            self.consumer._look_why_replace(self._client, self.world.steady_ms / 1000)
+            self.consumer._check_client(self._client, self.world.steady_ms / 1000)
         if self.full():
             self._wait_for_room()
             return

@@ -239,10 +239,8 @@ class ConsumerThread(ContextThread):
         self.assignment.answer(consumer)
         self.assignment.request_offsets(consumer, self.last_poll_at)
         self._run_commands()
-        if (
-            self.looks.is_time(self.last_poll_at)
-            and (useless := self._look_why_replace(consumer, self.last_poll_at)) is not None
-        ):
+        at = self.last_poll_at
+        if self.looks.is_time(at) and (useless := self._check_client(consumer, at)) is not None:
             self._replace_client(useless)
             return
         if self._handler.full():
@@ -256,7 +254,7 @@ class ConsumerThread(ContextThread):
             self.client_watch.emptied()
         self._give(consumer, taken)
 
-    def _look_why_replace(self, consumer: Consumer, now: float) -> Useless | None:
+    def _check_client(self, consumer: Consumer, now: float) -> Useless | None:
         """Look at the logs, at the group, and at the client; return why it must be replaced. `now`: steady seconds."""
         begins = self.looks.begins
         if begins:

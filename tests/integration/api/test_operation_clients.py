@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from reconsume.sidecar.settings import load
 from reconsume.sidecar.settings.policy import build_policy
 from reconsume.topics.client_rules import checked_client
 from reconsume.topics.names import Kind
+from tests.support.beside import repeated
 from tests.support.deadline import until
 from tests.support.freed import nothing_left
 from tests.support.kafka.broker import Broker
@@ -92,22 +92,16 @@ def call(group: GroupTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @contextmanager
 def owned(group: GroupTopics) -> Iterator[None]:
     """The owner of the records carries each decision out, on a thread. Its heartbeats are news at each look."""
-    owner, known, over = Owner(group), set[str](), threading.Event()
+    owner, known = Owner(group), set[str]()
 
     def follow() -> None:
-        while not over.wait(0.1):
-            write(group, b"{}", b"instance/pod-0")
-            for ident in set(decisions_of(group)) - known:
-                known.add(ident)
-                owner.note(ident, 1)
+        write(group, b"{}", b"instance/pod-0")
+        for ident in set(decisions_of(group)) - known:
+            known.add(ident)
+            owner.note(ident, 1)
 
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
+    with repeated(follow, 0.1):
         yield
-    finally:
-        over.set()
-        thread.join(SECONDS)
 
 
 def test_a_call_makes_five_clients_at_most(call: Calls, group: GroupTopics) -> None:

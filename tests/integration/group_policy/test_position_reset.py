@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from reconsume.topics.policy_record import QueryTold, SubscriptionRecord, render
 from reconsume.topics.position_ranges import PartitionResets, ResetRange
 from reconsume.topics.reset_record import ResetRequest, ResetTarget, render_reset
 from reconsume.topics.reset_record import reset_key as request_key
+from tests.support.beside import repeated
 from tests.support.deadline import until
 from tests.support.kafka.broker import Broker
 from tests.support.kafka.group_topics import GroupTopics, create_group, fresh_group
@@ -74,23 +74,16 @@ def requests(group: GroupTopics) -> dict[str, ResetRequest]:
 @contextmanager
 def owner(group: GroupTopics, carry_out: Callable[[str, ResetRequest], None]) -> Iterator[None]:
     """Carry out, on a thread, each request that comes meanwhile."""
-    known, over = set(requests(group)), threading.Event()
+    known = set(requests(group))
 
     def follow() -> None:
-        while not over.is_set():
-            for ident, request in requests(group).items():
-                if ident not in known:
-                    known.add(ident)
-                    carry_out(ident, request)
-            time.sleep(0.05)
+        for ident, request in requests(group).items():
+            if ident not in known:
+                known.add(ident)
+                carry_out(ident, request)
 
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
+    with repeated(follow, 0.05):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def rows(text: str) -> list[dict[str, Any]]:

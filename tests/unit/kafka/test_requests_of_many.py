@@ -136,7 +136,7 @@ def where_the_topics_were_created_again(count: int) -> Thread:
     thread.cluster.asked.clear()
     thread.cluster.later = LOW
     for moment in (10.0, 20.0, 30.0):  # the three questions of a look
-        thread.consumer._look_why_replace(thread.cluster.consumer, moment)
+        thread.consumer._check_client(thread.cluster.consumer, moment)
     assert sorted(thread.lane.shorter) == thread.sources
     return thread
 
